@@ -51,9 +51,8 @@ def measure(folder: Path, store: Path, index: Path, messages: int) -> Iterator[F
             (served / name).symlink_to((index / name).resolve())
         chosen = random.Random(1).sample(range(messages), min(messages, 10_000))
         queries = [_query(topic_of(number), unique_key(number)) for number in chosen]
-        for workers in (1, 2):
-            with _server(served, "--workers", str(workers)) as (port, process):
-                yield from _queries(port, process, queries, workers)
+        with _server(served) as (port, process):
+            yield from _queries(port, process, queries)
         yield from _console(served, chosen)
         with _server(served) as (port, process):
             yield from _pulls(port, process, topic_of(0), "380 bytes from 100 queues", 4_900, None)
@@ -114,25 +113,21 @@ def _console(store: Path, chosen: Sequence[int]) -> Iterator[Figure]:
         )
 
 
-def _queries(
-    port: int, process: subprocess.Popen[str], queries: list[bytes], workers: int
-) -> Iterator[Figure]:
+def _queries(port: int, process: subprocess.Popen[str], queries: list[bytes]) -> Iterator[Figure]:
     load = _Load(port, queries, _CONNECTIONS, _IN_FLIGHT)
     load.run(len(queries))  # This first run reads the needed pages from disk.
     _settle(process)
     with _core_time(process) as used:
         load.run(_QUERIES)
-    name = f"queries by key, {_CONNECTIONS} connections, {workers} worker{'s'[: workers - 1]}"
-    yield Figure(_GROUP, name, load.rate, "/s", least=20_000 if workers > 1 else None)
+    yield Figure(_GROUP, f"queries by key, {_CONNECTIONS} connections", load.rate, "/s")
     yield Figure(_GROUP, "  processor time of the load generator", load.core_time, "cores")
-    yield Figure(_GROUP, "  p50", load.percentile(50), "ms", most=2 if workers > 1 else None)
-    yield Figure(_GROUP, "  p99", load.percentile(99), "ms", most=10 if workers > 1 else None)
-    if workers == 1:
-        yield Figure(_GROUP, "  per second of the server's processor time", _QUERIES / used[0], "")
-        yield _ratio("queries", queries, _IN_FLIGHT, _QUERIES / used[0])
-        single = _Load(port, queries, 1, 1)
-        single.run(_SINGLE)
-        yield Figure(_GROUP, "queries, one after the other", single.rate, "/s", least=4_000)
+    yield Figure(_GROUP, "  p50", load.percentile(50), "ms")
+    yield Figure(_GROUP, "  p99", load.percentile(99), "ms")
+    yield Figure(_GROUP, "  per second of the server's processor time", _QUERIES / used[0], "")
+    yield _ratio("queries", queries, _IN_FLIGHT, _QUERIES / used[0])
+    single = _Load(port, queries, 1, 1)
+    single.run(_SINGLE)
+    yield Figure(_GROUP, "queries, one after the other", single.rate, "/s", least=4_000)
 
 
 _echoed: dict[str, float] = {}

@@ -31,10 +31,9 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "shop"
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_it_serves_until_a_signal_and_answers_what_is_under_way(store: Path, workers: int) -> None:
+def test_it_serves_until_a_signal_and_answers_what_is_under_way(store: Path) -> None:
     process = subprocess.Popen(
-        [REPUT, "serve", store, "--listen", "127.0.0.1:0", "--workers", str(workers)],
+        [REPUT, "serve", store, "--listen", "127.0.0.1:0"],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -57,9 +56,8 @@ def test_it_serves_until_a_signal_and_answers_what_is_under_way(store: Path, wor
         # The server reads requests in order: once this one is answered, it has the pull.
         client.ask(RequestCode.HEART_BEAT, {}, b'{"clientID":"c"}')
         process.send_signal(signal.SIGTERM)
-        if workers == 1:
-            answer = client.receive()
-            assert (answer.opaque, answer.code) == (waiting, ResponseCode.PULL_NOT_FOUND)
+        answer = client.receive()
+        assert (answer.opaque, answer.code) == (waiting, ResponseCode.PULL_NOT_FOUND)
     assert process.wait() == 0
     process.stdout.close()
 
@@ -163,12 +161,12 @@ def test_a_certificate_covers_pages_too(store: Path, tmp_path: Path) -> None:
         (["--http-host", "name"], "--http-host needs --http"),
         (["--http-only"], "--http-only needs --http"),
         (
-            ["--http-only", "--http", "127.0.0.1:0", "--workers", "2"],
+            ["--http-only", "--http", "127.0.0.1:0", "--accept-sends"],
             "cannot be combined with --accept-sends",
         ),
         (["--http-token-file", "token"], "--http-token-file needs --http"),
         (["--http", "127.0.0.1:0", "--http-token-file", "/dev/null"], "/dev/null"),
-        (["--workers", "2", "--accept-sends"], "--accept-sends"),
+        (["--workers", "2"], "--workers was removed"),
         (["--acl", "FILE", "--http", "127.0.0.1:0"], "also pass --http-token-file"),
         (["--flush", "sync"], "--flush needs --accept-sends"),
         (["--tls-key", "key.pem"], "--tls-key needs --tls-cert"),

@@ -31,7 +31,7 @@ _LISTEN = "127.0.0.1:9876"
     "\n  reput serve /data/store --http 127.0.0.1:8080"
     "\n  reput serve --stores fleet.toml --http 127.0.0.1:8080 --http-only"
     "\n  reput serve /backup/broker-a /backup/broker-b --listen 10.0.0.5:9876"
-    "\n  reput serve /archive --workers 2 --exact"
+    "\n  reput serve /archive --exact"
     "\n  reput serve /data/new-store --accept-sends --flush sync"
     "\n  mqadmin queryMsgByKey -n 127.0.0.1:9876 -t orders -k o-17",
 )
@@ -148,21 +148,15 @@ _LISTEN = "127.0.0.1:9876"
     help="With --exact: maximum number of messages in an answer.",
 )
 @click.option(
-    "--workers",
-    type=click.IntRange(1, 64),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Worker processes; not with --accept-sends. All answer reads; only the first one keeps the state of groups. "
-    "Limits of connections and memory apply to each.",
-)
+    "--workers", type=click.IntRange(1, 64), default=1, hidden=True
+)  # removed; scripts may still pass 1
 @click.option(
     "--max-connections",
     type=click.IntRange(1, 1_000_000),
     default=10_000,
     show_default=True,
     metavar="N",
-    help="Maximum number of connections per worker.",
+    help="Maximum number of connections.",
 )
 @click.option(
     "--max-frame",
@@ -211,10 +205,11 @@ def command(
         raise UsageError(NO_STORE)
     address = address_of(listen, "listen")
     http_address = None if http is None else address_of(http, "http")
-    if workers > 1 and options["accepts_sends"]:
+    if workers > 1:
         raise UsageError(
-            "accept_sends: one process must own the store, so workers must be 1",
-            arguments=["accept_sends", "workers"],
+            "workers was removed: to use more processors, run several servers of the same stores, each with its own "
+            "listen address",
+            arguments=["workers", "listen"],
         )
     if options["store_version"] and not options["accepts_sends"]:
         raise UsageError(
@@ -223,10 +218,10 @@ def command(
     if http_only:
         if http_address is None:
             raise UsageError("http_only needs http", arguments=["http_only", "http"])
-        if options["accepts_sends"] or workers > 1:
+        if options["accepts_sends"]:
             raise UsageError(
-                "http_only cannot be combined with accept_sends or with several workers",
-                arguments=["http_only", "accept_sends", "workers"],
+                "http_only cannot be combined with accept_sends",
+                arguments=["http_only", "accept_sends"],
             )
     if options["flush"] and not options["accepts_sends"]:
         raise UsageError("flush needs accept_sends", arguments=["flush", "accept_sends"])
@@ -256,4 +251,4 @@ def command(
             )
         stores = (with_archive(stores[0], archive),)
     at = None if http_only else address
-    return Serving(stores, listed_in(fleet), at, http_address, workers, **options).run()
+    return Serving(stores, listed_in(fleet), at, http_address, **options).run()

@@ -1,4 +1,4 @@
-"""Run the processes of `reput serve`: event loops, signals and output."""
+"""Run the process of `reput serve`: event loop, signals and output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ import click
 
 from reput.base import printable
 from reput.cli.main import FOUND
-from reput.cli.nursery import Nursery, start
 from reput.cli.options import given_config, writer_settings
 from reput.core import NamedStore, SharedStore, json_text, replicas_of
 from reput.engine.stores import stores_of
@@ -38,7 +37,6 @@ from reput.wings.serve import (
     is_store,
     missing_stores,
 )
-from reput.wings.serve.remoting.workers import Worker, Workers
 
 _KERNELS = (
     "commit_log_scan.scan_records", "index_chains.put_keys", "queue_entries.append_entries",
@@ -96,7 +94,6 @@ class Serving:
     listed: Sequence[NamedStore]
     address: Host | None
     http: Host | None
-    workers: int
     http_token_file: str | None
     http_users_file: str | None
     http_hosts: Sequence[str]
@@ -128,20 +125,8 @@ class Serving:
         allow_files(self.max_connections + _FILES_BESIDE)
         if self.accepts_sends:
             _compile_kernels()
-        # Fork before the event loop and the stores exist, because a child cannot use its parent's event loop or stores.
-        others = start(self.workers - 1) if self.workers > 1 else None
-        try:
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                if isinstance(others, socket.socket):
-                    runner.run(self._follow(others))
-                else:
-                    runner.run(self._serve(others))
-        finally:
-            # A worker must not return into the code of the main process, nor run its exit handlers.
-            if isinstance(others, socket.socket):
-                os._exit(FOUND)
-            if others is not None:
-                others.end()
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(self._serve())
         return FOUND
 
     def _list(self) -> None:
@@ -159,12 +144,8 @@ class Serving:
             self.stores = [*self.stores, path]
             self._named[path] = store, settings
 
-    async def _serve(self, nursery: Nursery | None) -> None:
-        others = None if nursery is None else Workers(nursery.wait(self.workers - 1))
-        service = Service(self.stores, self._open, self._options(), others)
-        if nursery is not None and others is not None:
-            _replace_workers(nursery, others, service)
-            others.listen(service)
+    async def _serve(self) -> None:
+        service = Service(self.stores, self._open, self._options())
         shown = None
         audit = service.server.audit = _audit_to(self.audit_log)
         if self.http is not None:
@@ -195,28 +176,13 @@ class Serving:
                 await shown.close()
             await service.close()
 
-    async def _follow(self, first: socket.socket) -> None:
-        """Run a worker process until the main process ends. `first` is the socket to the main process."""
-        stop = _stopped()
-        service = Service(self.stores, self._open, self._options(keeps_state=False))
-        service.server.audit = _audit_to(self.audit_log)
-        worker = Worker(first, service, stop.set)
-        worker.start()
-        _spare_the_loop()
-        try:
-            await service.run(stop, finds_stores=False)
-        finally:
-            worker.close()
-            await service.close()
-
-    def _options(self, *, keeps_state: bool = True) -> ServiceOptions:
+    def _options(self) -> ServiceOptions:
         return ServiceOptions(
             listen=self.address,
             accepts_sends=self.accepts_sends,
             port=PortOptions(
                 self.advertised,
                 self.max_results if self.exact else None,
-                not keeps_state,
                 self.flush == "sync",
                 self.has_sql_filters,
             ),
@@ -415,14 +381,3 @@ def _stopped() -> asyncio.Event:
     for number in _SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
-
-
-def _replace_workers(nursery: Nursery, others: Workers, service: Service) -> None:
-    """Send the list of served stores to each worker that replaces an ended one."""
-
-    def take() -> None:
-        for channel in nursery.take():
-            others.add(channel)
-            service.tell_all()
-
-    asyncio.get_running_loop().add_reader(nursery.fileno(), take)

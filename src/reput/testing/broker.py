@@ -187,7 +187,7 @@ class Broker:
         try:
             await self._service.start()
             self._started.set()
-            await self._service.run(self._stop, finds_stores=False)
+            await self._service.run(self._stop)
         finally:
             await self._service.close()
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import select
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,7 +14,6 @@ from reput.errors import RemotingError
 from reput.format.host import Host
 from reput.wings.serve.remoting.commands import Command
 from reput.wings.serve.remoting.handling import Answer, InThread, Later, Peer, failed
-from reput.wings.serve.remoting.headers import encode_command
 from reput.wings.serve.remoting.requests import PLAIN_SENDS, PULLS
 from reput.wings.serve.remoting.session import Session
 from reput.wings.serve.remoting.threads import User
@@ -32,7 +29,6 @@ counts them, because a TLS transport does not report all bytes that it holds.
 """
 _JOINED_BYTES = 64 << 10
 """Maximum size of an answer that is written together with other answers. Larger answers are written separately."""
-_HANDED_S, _MOST_HANDED_S = 0.005, 1.0
 _MOST_OPAQUE = (1 << 31) - 1
 _SLICE_S = 0.001
 """Seconds for which requests of one connection are answered in a row, before other connections are served."""
@@ -49,18 +45,12 @@ class _OwnRequest(NamedTuple):
     timer: asyncio.TimerHandle
 
 
-RelayedPeer = tuple[str, int, str]
-"""Address and port of a client, and the address of this server to which the client connected."""
-
-
 class Answering(Protocol):
     """The handler of requests that arrive at one address of the server. `Port` implements it."""
 
     def answer(self, request: Command, peer: Peer) -> Answer: ...
 
     def answer_sends(self, sends: Sequence[tuple[Command, Peer]]) -> list[Answer]: ...
-
-    def needs_state(self, request: Command) -> bool: ...
 
     def disconnected(self, peer: Peer) -> None: ...
 
@@ -72,21 +62,19 @@ class Connection(asyncio.Protocol):
         port: The object that handles the client's requests (not a TCP port).
     """
 
-    def __init__(self, server: Server, port: Answering, peer: RelayedPeer | None = None) -> None:
-        """Prepare a connection. `peer` is the client's address if another process relays the connection."""
-        self._server, self.port, self._relayed_from = server, port, peer
+    def __init__(self, server: Server, port: Answering) -> None:
+        self._server, self.port = server, port
         self._session = Session(server.limits)
         self._outgoing: list[bytes] = []
         self._unwritten: deque[memoryview] = deque()
         self._in_flight = self._asked_bytes = self._reserved_bytes = self._unput = 0
         self._user = User(self._begin)
-        self._is_working = self._is_draining = self._is_ended = self._is_repeating = False
+        self._is_working = self._is_draining = self._is_ended = False
         self._is_reading = True
         self._last_seen = self._frame_begun = self.held_since = self.begun = time.monotonic()
         self._choked_since: float | None = None
         self._transport: asyncio.Transport | None = None
         self._asked: dict[int, _OwnRequest] = {}
-        self._handing: Command | None = None
         self._last_opaque = 0
         self.held_bytes, self.has_asked = 0, False
         self.address, self.server_host = Host("0.0.0.0", 0), "127.0.0.1"
@@ -106,10 +94,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        if self._relayed_from is not None:
-            address, port, self.server_host = self._relayed_from
-            self.address = Host(address, port)
-        elif peer and own:
+        if peer and own:
             self.address, self.server_host = Host(_plain(peer[0]), peer[1]), _plain(own[0])
         self._transport.set_write_buffer_limits(_WRITE_BYTES)
         self._server.handshakes.discard(self)
@@ -267,7 +252,6 @@ class Connection(asyncio.Protocol):
             and user.running + len(user.waiting) < limits.at_work
             and self._choked_since is None
             and self._session.error is None
-            and self._handing is None
             and transport is not None
             and not transport.is_closing()
         )
@@ -314,10 +298,6 @@ class Connection(asyncio.Protocol):
             self._server.put_soon()
         self._flush()
         self._is_working = False
-        if self._handing is not None:
-            self._read(False)
-            self._hand_back()
-            return
         self._account()
         # Read no further bytes while received requests wait. TCP then slows the client down.
         has_room = self.held_bytes < self._server.limits.client_bytes
@@ -341,9 +321,6 @@ class Connection(asyncio.Protocol):
             self._work()
 
     def _take(self, request: Command, size: int) -> None:
-        if self._server.hand_back is not None and self.port.needs_state(request):
-            self._handing = request
-            return
         request.begun_s = time.monotonic()
         self._give(request, size, self.port.answer(request, self))
 
@@ -358,46 +335,6 @@ class Connection(asyncio.Protocol):
             self._in_flight += 1
             self._asked_bytes += size
             self._settle(request, size, answer)
-
-    def _hand_back(self, paused_s: float = 0.0) -> None:
-        """Give the connection to the main process, which has the broker's state.
-
-        This happens when all earlier requests are answered. Until then, this method schedules itself again. `paused_s`
-        is the last pause.
-        """
-        request, transport = self._handing, self._transport
-        if request is None or transport is None:
-            return
-        if self._in_flight or self._unsent_bytes:
-            if paused_s or not self._is_repeating:
-                self._is_repeating = True
-                # Pause longer each time. Thousands of clients may leave their answers unread, and frequent checks of
-                # all of them would take much time.
-                pause_s = min(2 * paused_s, _MOST_HANDED_S) or _HANDED_S
-                asyncio.get_running_loop().call_later(pause_s, self._hand_back, pause_s)
-            return
-        # The main process must answer this request, so pass it on, encoded again, with the bytes after it.
-        data = encode_command(request) + self._session.rest()
-        is_encrypted = transport.get_extra_info("sslcontext") is not None
-        if is_encrypted:
-            relayed, given = socket.socketpair()
-        else:
-            # Pass a copy of the descriptor, because `transport.abort` closes the original below.
-            given = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-        with given:
-            place = transport.get_extra_info("sockname")[1]
-            peer = (*self.address, self.server_host) if is_encrypted else None
-            hand_back = self._server.hand_back
-            is_taken = hand_back is not None and hand_back(given, place, data, peer)
-        if not is_taken:
-            self._server.warn(f"{self.address}: closed: the main process does not take it")
-        if is_taken and is_encrypted:
-            self._server.relay(transport, relayed)
-        else:
-            transport.abort()
-            if is_encrypted:
-                relayed.close()
-        self._forget()
 
     def _settle(self, request: Command, size: int, answer: Answer) -> None:
         """Send an answer, at once or later."""

@@ -88,10 +88,6 @@ class FrameReader:
         size = self._size()
         return size is not None and self.buffered_bytes >= size
 
-    def rest(self) -> bytes:
-        """Return the received bytes that `next` has not returned yet."""
-        return bytes(self._data[self._position :])
-
     def feed(self, data: bytes) -> None:
         """Add received bytes."""
         left = len(self._data) - self._position

@@ -21,9 +21,9 @@ from reput.wings.serve.remoting.handling import (
     handlers_of,
 )
 from reput.wings.serve.remoting.name_server import NameServer
-from reput.wings.serve.remoting.pulling import Pulling, keeps_nothing
+from reput.wings.serve.remoting.pulling import Pulling
 from reput.wings.serve.remoting.reading import Reading
-from reput.wings.serve.remoting.requests import OF_NAME_SERVER, OF_STATE, PULLS, SENDS, WITH_JSON
+from reput.wings.serve.remoting.requests import OF_NAME_SERVER, SENDS, WITH_JSON
 from reput.wings.serve.remoting.sending import Sending, refusals
 from reput.wings.serve.remoting.statistics import Statistics
 
@@ -35,15 +35,12 @@ class PortOptions:
     Attributes:
         advertised: Host in routes; None for the host by which a client reached this server.
         most_exact: Maximum number of messages of an exact query by key; None to answer queries as a broker does.
-        is_stateless: Whether another process has the state of groups. Connections that need this state are passed to
-            that process.
         is_synced: Whether senders wait until their messages are durable.
         has_sql_filters: Whether clients may filter by SQL92.
     """
 
     advertised: str | None = None
     most_exact: int | None = None
-    is_stateless: bool = False
     is_synced: bool = False
     has_sql_filters: bool = False
 
@@ -76,12 +73,14 @@ class Port:
     def open(self, broker: ServedBroker) -> None:
         """Begin to answer clients' requests as a broker does. Before, this address answers only as a name server."""
         self._broker = broker
-        self._pulling = Pulling(broker)
+        self._pulling, self._consuming = Pulling(broker), Consuming(broker)
         parts = [
             self._names,
             handlers_of(Reading(broker, self._options.most_exact)),
             handlers_of(self._pulling),
+            handlers_of(self._consuming),
             handlers_of(Statistics(broker, self._options.is_synced)),
+            handlers_of(Asking(broker)),
         ]
         if broker.written is None:
             parts.append(refusals(broker))
@@ -90,9 +89,6 @@ class Port:
             parts.append(self._sending.handlers())
             administering = Administering(broker, self._pulling.reset)
             parts += [handlers_of(administering), handlers_of(self._name_server)]
-        if not self._options.is_stateless:
-            self._consuming = Consuming(broker)
-            parts += [handlers_of(self._consuming), handlers_of(Asking(broker))]
         self._handlers = {code: handler for part in parts for code, handler in part.items()}
 
     def stop_waiting(self) -> None:
@@ -144,17 +140,6 @@ class Port:
         for number, answer in zip(allowed, found, strict=True):
             answers[number] = answer
         return answers
-
-    def needs_state(self, request: Command) -> bool:
-        """Return whether a request can be answered only by the process that has the groups, offsets and counters."""
-        if not self._options.is_stateless:
-            return False
-        if request.code not in PULLS:
-            return request.code in OF_STATE
-        # If a pull uses its group's subscription or commits an offset, only the process with groups and offsets can
-        # answer it. Any process can answer other pulls.
-        flags = request.fields.get("sysFlag")
-        return not (str(flags).isdigit() and keeps_nothing(int(str(flags))))
 
     def _refused(self, request: Command) -> Command | None:
         """Return the answer that refuses a request whose body is too long for its kind, or None."""

@@ -41,11 +41,6 @@ _OUTCOMES = {
 }
 
 
-def keeps_nothing(sys_flag: int) -> bool:
-    """Return whether a pull needs no state of its group, because it has its own subscription and commits no offset."""
-    return bool(sys_flag & _HAS_SUBSCRIPTION) and not sys_flag & _COMMITS
-
-
 class _Refused(Exception):
     """Raised to refuse a pull with this answer."""
 

@@ -260,18 +260,3 @@ WITH_JSON = frozenset(code for code in RequestCode if code.body is Body.JSON)
 OF_NAME_SERVER = frozenset(code for code in RequestCode if code.rights is None)
 """Requests that a name server answers, to any client."""
 PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
-OF_STATE = frozenset(
-    {
-        RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.CHECK_CLIENT_CONFIG,
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.QUERY_CONSUMER_OFFSET,
-        RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ,
-        RequestCode.QUERY_ASSIGNMENT, RequestCode.GET_CONSUMER_RUNNING_INFO,
-        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, RequestCode.GET_CONSUME_STATS,
-        RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_CONSUMER_CONNECTION_LIST,
-        RequestCode.GET_PRODUCER_CONNECTION_LIST, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
-        RequestCode.QUERY_CONSUME_TIME_SPAN, RequestCode.GET_BROKER_CONSUME_STATS,
-        RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.QUERY_TOPICS_BY_CONSUMER,
-        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, RequestCode.VIEW_BROKER_STATS_DATA,
-    }
-)  # fmt: skip
-"""Requests that only the process with the state (groups, offsets and counters) can answer."""

@@ -21,11 +21,10 @@ from reput.wings.serve.remoting.auditing import (
     response_name,
 )
 from reput.wings.serve.remoting.commands import Command
-from reput.wings.serve.remoting.connection import Answering, Connection, RelayedPeer
+from reput.wings.serve.remoting.connection import Answering, Connection
 from reput.wings.serve.remoting.handling import Answer
 from reput.wings.serve.remoting.listening import Listening
 from reput.wings.serve.remoting.memory import Memory
-from reput.wings.serve.remoting.relay import Relay
 from reput.wings.serve.remoting.threads import FairThreads
 
 _log = logging.getLogger("reput.serve")
@@ -54,8 +53,6 @@ class Server:
         threads: Threads for slow answers.
         traffic: Counts of requests.
         audit: Called with the audit record of each request that reads or changes something.
-        hand_back: Gives a connection to the process that has the state of the broker; None in that process itself. The
-            arguments are the connection, its port, its received bytes, and, for a relayed connection, the client.
     """
 
     def __init__(self, limits: Limits | None = None, threads: int = 4) -> None:
@@ -64,11 +61,6 @@ class Server:
         self.memory = Memory(self.limits.total_bytes, lambda: self.connections)
         self.threads = FairThreads(threads)
         self.handshakes: set[Connection] = set()
-        self.hand_back: Callable[[socket.socket, int, bytes, RelayedPeer | None], bool] | None = (
-            None
-        )
-        self._relays: set[Relay] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
         self.audit: Callable[[dict[str, object]], None] | None = None
         self.traffic = Traffic(
             request_name,
@@ -91,48 +83,29 @@ class Server:
         port: Answering,
         bound: socket.socket,
         tls: ssl.SSLContext | None = None,
-        hand_on: Callable[[socket.socket], bool] = lambda connection: False,
     ) -> None:
-        """Accept connections at a bound address, and serve the connections that `hand_on` does not take.
-
-        Raises OSError.
-        """
+        """Accept connections at a bound address, and serve them. Raises OSError."""
 
         async def take(connection: socket.socket) -> None:
-            if hand_on(connection):
-                connection.close()
-            else:
-                await self.take(port, connection, tls)
+            await self._take(port, connection, tls)
 
         self._listening.append(Listening(bound, take))
 
-    async def take(
-        self,
-        port: Answering,
-        connection: socket.socket,
-        tls: ssl.SSLContext | None = None,
-        received: bytes = b"",
-        peer: RelayedPeer | None = None,
+    async def _take(
+        self, port: Answering, connection: socket.socket, tls: ssl.SSLContext | None
     ) -> None:
-        """Serve an accepted connection, if the limits allow it. `received` are bytes that were already read from it.
-
-        `peer` is the client if another process relays the connection.
-        """
+        """Serve an accepted connection, if the limits allow it."""
         if not self._has_room():
             self.warn(f"refused a connection: there are {self.limits.connections}")
             connection.close()
             return
-        # The bytes of a relayed connection are already decrypted.
-        tls = None if peer else tls
         limits = {} if tls is None else {"ssl_handshake_timeout": self.limits.handshake_s}
         loop = asyncio.get_running_loop()
-        made = Connection(self, port, peer)
+        made = Connection(self, port)
         # Handshakes count as connections. Otherwise, clients could begin any number of them.
         self.handshakes.add(made)
         try:
             await loop.connect_accepted_socket(lambda: made, connection, ssl=tls, **limits)
-            if received:
-                made.data_received(received)
         except OSError:  # The client has left, or its handshake failed.
             connection.close()
         finally:
@@ -174,41 +147,12 @@ class Server:
             for connection, answered in by_connection.items():
                 connection.settle_sends(answered)
 
-    def relay(self, client: asyncio.Transport, own: socket.socket) -> None:
-        """Pass on the data of an encrypted connection to another process, which will answer its requests.
-
-        `own` is this process's end of a socket pair. The other process has the other end.
-        """
-
-        async def join() -> None:
-            try:
-                relay = await Relay.between(client, own)
-            except OSError:
-                own.close()
-                client.abort()
-            else:
-                # Forget relays that have ended.
-                self._relays = {each for each in self._relays if each.is_open} | {relay}
-
-        task = asyncio.get_running_loop().create_task(join())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def _has_room(self) -> bool:
         """Return whether there is room for another connection.
 
         If there is no room, close the oldest connection that has not sent any request yet, unless it is new.
         """
-        if (
-            len(self.connections) + len(self.handshakes) + len(self._relays)
-            < self.limits.connections
-        ):
-            return True
-        self._relays = {each for each in self._relays if each.is_open}
-        if (
-            len(self.connections) + len(self.handshakes) + len(self._relays)
-            < self.limits.connections
-        ):
+        if len(self.connections) + len(self.handshakes) < self.limits.connections:
             return True
         # Close only a client that has sent no request yet, because it loses the least.
         silent = (each for each in self.connections if not each.has_asked)
@@ -261,8 +205,6 @@ class Server:
         end = time.monotonic() + timeout_s
         while any(each.is_busy for each in self.connections) and time.monotonic() < end:
             await asyncio.sleep(0.01)
-        for relay in self._relays:
-            relay.close()
         for connection in list(self.connections):
             connection.close()
         while self.connections and time.monotonic() < end:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from reput.base import format_time, now_ms
 from reput.core import MissingStore, SharedStore
@@ -20,7 +19,6 @@ from reput.format.host import Host
 from reput.wings.serve.broker.broker import Cluster, ServedBroker
 from reput.wings.serve.broker.limits import CLUSTER, Limits
 from reput.wings.serve.remoting.access import AccessList
-from reput.wings.serve.remoting.connection import RelayedPeer
 from reput.wings.serve.remoting.listening import bind
 from reput.wings.serve.remoting.port import Port, PortOptions
 from reput.wings.serve.remoting.server import Server
@@ -82,19 +80,8 @@ class Served:
     missing: MissingStore | None = None
 
 
-class OtherProcesses(Protocol):
-    """Other processes that serve the same stores (`reput.wings.serve.remoting.workers.Workers`)."""
-
-    def tell(self, path: str, address: Host, is_there: bool) -> None: ...
-
-    def hand_on(self, connection: socket.socket, port: int) -> bool: ...
-
-
 class Service:
     """Stores and their ports, in one event loop.
-
-    In the main process, it finds stores, listens, and informs other processes. In other processes, it serves the
-    stores that the main process announces.
 
     Attributes:
         served: All stores that were ever seen, in the order of their ports.
@@ -105,14 +92,12 @@ class Service:
         paths: Sequence[str],
         open_store: Callable[[str, Host], SharedStore],
         options: ServiceOptions,
-        others: OtherProcesses | None = None,
     ) -> None:
         """Prepare the service.
 
         `open_store` opens the store at a path. Its second argument is the address at which the store is served.
         """
         self._paths, self._open_store, self._options = paths, open_store, options
-        self._others = others
         self._cluster = Cluster(options.cluster)
         self.server = Server(options.limits)
         self.served: list[Served] = []
@@ -133,16 +118,14 @@ class Service:
         if not self.served:
             await self._serve(self._paths[0], is_there=False)
 
-    async def run(self, stop: asyncio.Event, *, finds_stores: bool = True) -> None:
-        """Serve until `stop` is set. Only the main process searches for stores."""
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set."""
         async with asyncio.TaskGroup() as tasks:
             work: list[tuple[float, Callable[[], object]]] = [
                 (_LOOK_S, self._look), (_LOOK_S, self._follow_growth), (_LOOK_S, self._deliver), (_LOOK_S, self._save),
                 (_WATCH_S, self._list_topics), (_WATCH_S, self._check_transactions),
-                (_HOUSE_S, self._keep_house),
+                (_HOUSE_S, self._keep_house), (_WATCH_S, self._watch),
             ]  # fmt: skip
-            if finds_stores:
-                work.append((_WATCH_S, self._watch))
             running = [tasks.create_task(_every(*each)) for each in work]
             await stop.wait()
             for task in running:
@@ -218,59 +201,10 @@ class Service:
                 # Accept connections only after the store is open. If requests had to wait, clients would send them
                 # again.
                 self._open(served)
-            else:
-                self._tell(served)
         finally:
             if bound is not None:
                 with _listening_at(address):
-                    self.server.listen(port, bound, self._options.tls, self._hand_on(address.port))
-
-    def _hand_on(self, port: int) -> Callable[[socket.socket], bool]:
-        others = self._others
-        if others is None:
-            return lambda connection: False
-        return lambda connection: others.hand_on(connection, port)
-
-    def _tell(self, served: Served) -> None:
-        if self._others is not None:
-            self._others.tell(served.path, served.address, served.store is not None)
-
-    def tell_all(self) -> None:
-        """Send the state of all stores and addresses to the other processes again."""
-        for each in self.served:
-            self._tell(each)
-
-    def follow(self, path: str, address: Host, is_there: bool) -> None:
-        """Begin to serve a store if `is_there`, else stop serving it.
-
-        Only the main process listens at the store's address. Raises ReputError.
-        """
-        served = next((each for each in self.served if each.address == address), None)
-        if served is None:
-            port = Port(
-                self._cluster, self._options.port, self._options.access, self._options.limits
-            )
-            served = Served(path, address, port)
-            self.served.append(served)
-        served.path = path
-        if is_there and served.store is None:
-            self._open(served)
-        elif served.store is not None and not is_there:
-            self._drop(served)
-
-    async def take(
-        self,
-        connection: socket.socket,
-        port: int,
-        received: bytes = b"",
-        peer: RelayedPeer | None = None,
-    ) -> None:
-        """Serve a connection that another process has accepted, or has served until now."""
-        served = next((each for each in self.served if each.address.port == port), None)
-        if served is None:
-            connection.close()
-        else:
-            await self.server.take(served.port, connection, self._options.tls, received, peer)
+                    self.server.listen(port, bound, self._options.tls)
 
     def _try_to_open(self, served: Served) -> None:
         """Open a store. If this fails, for example because the store has no message yet, record the reason."""
@@ -283,7 +217,6 @@ class Service:
             served.missing = MissingStore(name, served.path, since_ms, reason)
             if before is None or before.reason != reason:
                 _log.warning("%s: not served yet: %s", served.path, reason)
-            self._tell(served)
 
     def _open(self, served: Served) -> None:
         name, gone = self._name_of(served.path), served.missing
@@ -296,7 +229,6 @@ class Service:
                 store.close()
                 raise
         served.name, served.store, served.missing = name, store, None
-        self._tell(served)
         _log.info("%s: served as %s at %s", served.path, name, served.address)
         if gone is not None:
             since = format_time(gone.since_ms)
@@ -395,7 +327,6 @@ class Service:
                 _log.warning("%s: the store is gone", each.path)
                 each.missing = MissingStore(each.name, each.path, now_ms(), "the store is gone")
                 self._drop(each)
-                self._tell(each)
         for path in found:
             served = known.get(path) or next((s for s in self.served if self._is_spare(s)), None)
             if served is None:

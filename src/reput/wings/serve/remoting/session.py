@@ -32,10 +32,6 @@ class Session:
         """Whether `next` would return a command. Raises as `next` does."""
         return self._frames.has_frame
 
-    def rest(self) -> bytes:
-        """Return the received bytes that were not returned as commands yet."""
-        return self._frames.rest()
-
     def feed(self, data: bytes) -> None:
         """Add received bytes."""
         self._frames.feed(data)
