@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from reput.wings.serve.remoting.auditing import is_audited
 from reput.wings.serve.remoting.commands import ResponseCode, request
 from reput.wings.serve.remoting.requests import RequestCode
+from reput.wings.serve.remoting.traffic import is_audited
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.remoting.client import Client, messages, serving

@@ -19,7 +19,6 @@ from reput.errors import ReputError
 from reput.wings.console.access import Access
 from reput.wings.console.arguments import Failure
 from reput.wings.console.audit import Audit
-from reput.wings.console.checking import Checks
 from reput.wings.console.json_api import JSON, Api
 from reput.wings.console.metrics import Metrics
 from reput.wings.console.mounts import Mounts
@@ -64,9 +63,9 @@ def create_app(
     if hosts is None and users is None:
         hosts = LOOPBACK_HOSTS
     mounts = Mounts(stores, missing)
-    checks, metrics = Checks(), Metrics(mounts, traffic)
-    paths = endpoints(Api(mounts, checks))
-    pages = Pages(mounts, checks, users, decoders)
+    metrics = Metrics(mounts, traffic)
+    paths = endpoints(Api(mounts))
+    pages = Pages(mounts, users, decoders)
 
     async def alive(request: Request) -> Response:
         return JSON({"status": "ok"})

@@ -21,7 +21,6 @@ from reput.wings.console.arguments import (
     text,
     time,
 )
-from reput.wings.console.checking import Checks
 from reput.wings.console.group_pages import chosen
 from reput.wings.console.message_pages import traced
 from reput.wings.console.mounts import Mounts, StoppedError, Until
@@ -48,8 +47,8 @@ class JSON(JSONResponse):
 class Api:
     """The request handlers. `reput.wings.console.openapi` lists their paths and parameters."""
 
-    def __init__(self, mounts: Mounts, checks: Checks) -> None:
-        self._mounts, self._checks = mounts, checks
+    def __init__(self, mounts: Mounts) -> None:
+        self._mounts = mounts
 
     async def stores(self, request: Request) -> Response:
         after = text(request.query_params, "after")
@@ -178,7 +177,7 @@ class Api:
         name, store = self._store(request)
         is_full = choice(request.query_params, "mode", ("quick", "full")) == "full"
         # The HTTP status is sent before the check begins, so the last line of the body says whether the store is valid.
-        findings = self._checks.findings(store, is_full, self._mounts.until())
+        findings = self._mounts.findings(store, is_full, self._mounts.until())
         mode = "full" if is_full else "quick"
         return self._stream(_check_lines(findings, {"store": name, "mode": mode}))
 

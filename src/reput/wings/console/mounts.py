@@ -1,4 +1,4 @@
-"""Give requests access to the stores of the console, and run blocking calls in threads."""
+"""Give requests access to the stores of the console, run blocking calls in threads, and check stores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import Event
+from threading import Event, Lock
 from typing import TypeVar
 from weakref import WeakSet
 
@@ -15,8 +15,10 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from starlette.requests import Request
 
+from reput.base import Finding
 from reput.core import MissingStore, SharedStore
 from reput.errors import StoreNotFoundError, StoreUnreachableError, UsageError
+from reput.io import is_url, split_joined
 from reput.wings.serve import HTTP, HttpLimits, LimitError
 
 _MOST_THREADS = 16
@@ -87,6 +89,7 @@ class Mounts:
         self._searches = 0
         self._untils = WeakSet[Until]()
         self._is_ending = False
+        self._full_check = Lock()
 
     def until(self) -> Until:
         """Return the end of a new search, which `end` stops."""
@@ -215,6 +218,33 @@ class Mounts:
             # generator is closed.
             with anyio.CancelScope(shield=True):
                 await run_sync(pieces.close)
+
+    def findings(
+        self, store: SharedStore, is_full: bool, until: Until
+    ) -> Generator[Finding, None, None]:
+        """Check a store, and yield findings as they are found. Only one full check runs at a time.
+
+        Raises StoreAccessError, StoppedError, and UsageError if the store is not on a local disk, or if a full check
+        is requested while another one is running.
+        """
+        from reput.engine.check import check_store
+
+        # If the store is read together with an archive of older files, check only the store itself.
+        both = split_joined(store.path)
+        path = store.path if both is None else both[1]
+        if is_url(path):
+            raise UsageError(f"{path}: only a store on a local disk can be checked")
+        if not is_full:
+            yield from check_store(path, config=store.told_config, quick=True)
+            return
+        if not self._full_check.acquire(blocking=False):
+            raise UsageError("a full check is running; try again when it has finished")
+        try:
+            yield from check_store(
+                path, config=store.told_config, progress=lambda *done: until.check()
+            )
+        finally:
+            self._full_check.release()
 
     def check_room(self) -> None:
         """Raise BusyError if the maximum number of searches is running."""

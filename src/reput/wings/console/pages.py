@@ -11,7 +11,6 @@ from starlette.routing import BaseRoute, Route
 
 from reput.wings.console.access import COOKIE, is_own_form, own_path
 from reput.wings.console.arguments import Failure
-from reput.wings.console.checking import Checks
 from reput.wings.console.downloads import Downloads
 from reput.wings.console.group_pages import GroupPages
 from reput.wings.console.live_page import LivePage
@@ -33,18 +32,17 @@ class Pages:
     def __init__(
         self,
         mounts: Mounts,
-        checks: Checks,
         users: Users | None,
         decoders: Mapping[str, BodyDecoder] | None = None,
     ) -> None:
-        self._views, self._checks = Views(mounts, users is not None and users.has_tokens), checks
+        self._views = Views(mounts, users is not None and users.has_tokens)
         self._users, self._decoders = users, decoders or {}
 
     def routes(self) -> list[BaseRoute]:
         views = self._views
         search, messages = SearchPage(views), MessagePages(views, self._decoders)
         groups, live = GroupPages(views), LivePage(views)
-        topics, stores = TopicPages(views), StorePages(views, self._checks)
+        topics, stores = TopicPages(views), StorePages(views)
         found: list[BaseRoute] = [
             Route("/", search.search),
             Route("/start", search.start),

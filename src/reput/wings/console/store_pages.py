@@ -12,8 +12,7 @@ from reput.base import Finding, Severity
 from reput.core import SharedStore
 from reput.errors import ReputError
 from reput.wings.console.arguments import Failure, choice
-from reput.wings.console.checking import Checks
-from reput.wings.console.mounts import Until
+from reput.wings.console.mounts import Mounts
 from reput.wings.console.rendering import Views
 from reput.wings.console.store_facts import StoreSummary, facts_of
 
@@ -21,8 +20,8 @@ from reput.wings.console.store_facts import StoreSummary, facts_of
 class StorePages:
     """The handlers of `/stores` and `/stores/NAME`."""
 
-    def __init__(self, views: Views, checks: Checks) -> None:
-        self._views, self._mounts, self._checks = views, views.mounts, checks
+    def __init__(self, views: Views) -> None:
+        self._views, self._mounts = views, views.mounts
 
     async def stores(self, request: Request) -> Response:
         shown = [
@@ -56,15 +55,16 @@ class StorePages:
 
     async def _checked(self, request: Request, template: str, mode: str) -> Response:
         name, store = self._mounts.named(request.path_params["name"])
-        run = _CheckRun(self._checks, store, mode == "full", self._mounts.until())
+        run = _CheckRun(self._mounts, store, mode == "full")
         return self._views.stream(request, template, view="stores", store=name, run=run, mode=mode)
 
 
 class _CheckRun:
     """One check. A template iterates over its findings."""
 
-    def __init__(self, checks: Checks, store: SharedStore, is_full: bool, until: Until) -> None:
-        self._checks, self._store, self._is_full, self._until = checks, store, is_full, until
+    def __init__(self, mounts: Mounts, store: SharedStore, is_full: bool) -> None:
+        self._store, self._is_full = store, is_full
+        self._mounts, self._until = mounts, mounts.until()
         self.wrong = 0
         self.is_damaged = False
         self.failure: Failure | None = None
@@ -72,7 +72,7 @@ class _CheckRun:
     def findings(self) -> Generator[Finding, None, None]:
         """Yield findings as they are found. After the last one, `wrong`, `is_damaged` and `failure` are set."""
         try:
-            for finding in self._checks.findings(self._store, self._is_full, self._until):
+            for finding in self._mounts.findings(self._store, self._is_full, self._until):
                 self.wrong += finding.count if finding.is_wrong else 0
                 self.is_damaged |= finding.severity is Severity.DAMAGE
                 yield finding

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from reput.wings.serve.broker.popped import PoppedMessages as PoppedMessages
     from reput.wings.serve.broker.queue_messages import queue_messages as queue_messages
     from reput.wings.serve.broker.sql_filter import compile_filter as compile_filter
-    from reput.wings.serve.broker.traffic import Traffic as Traffic
     from reput.wings.serve.remoting.access import AccessList as AccessList
     from reput.wings.serve.remoting.port import PortOptions as PortOptions
     from reput.wings.serve.remoting.service import Service as Service
     from reput.wings.serve.remoting.service import ServiceOptions as ServiceOptions
     from reput.wings.serve.remoting.stores import is_store as is_store
     from reput.wings.serve.remoting.stores import missing_stores as missing_stores
+    from reput.wings.serve.remoting.traffic import Traffic as Traffic
 else:
     __getattr__, __dir__ = face(__name__)

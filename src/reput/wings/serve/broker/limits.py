@@ -2,7 +2,7 @@
 
 docs/budgets.md lists the budgets, and a test compares its list with this module.
 
-A client is a connection. If all clients together exceed a budget, `reput.wings.serve.remoting.memory` decides which
+A client is a connection. If all clients together exceed a budget, `reput.wings.serve.remoting.server` decides which
 connection is closed. It does not simply close the connection of the last request, which may use only a small part of
 the budget.
 """

@@ -1,4 +1,4 @@
-"""Serve the connections of all addresses, with threads for long requests."""
+"""Accept and serve the connections of all addresses, limit their memory, and run long requests in threads."""
 
 from __future__ import annotations
 
@@ -8,26 +8,23 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 
 from reput.errors import ReputError
+from reput.format.host import Host
 from reput.wings.serve.broker.limits import Limits
-from reput.wings.serve.broker.traffic import Traffic
-from reput.wings.serve.remoting.auditing import (
-    audit_fields,
-    is_audited,
-    request_name,
-    response_name,
-)
 from reput.wings.serve.remoting.commands import Command
 from reput.wings.serve.remoting.connection import Answering, Connection
 from reput.wings.serve.remoting.handling import Answer
-from reput.wings.serve.remoting.listening import Listening
-from reput.wings.serve.remoting.memory import Memory
 from reput.wings.serve.remoting.threads import FairThreads
+from reput.wings.serve.remoting.traffic import Traffic, audit_fields, is_audited
 
 _log = logging.getLogger("reput.serve")
+_BACKLOG, _PAUSE_S = 1024, 1.0
+_AT_ONCE = 64
+"""Connections accepted in a row, before existing ones are served again."""
+_FREE_BYTES, _MOST_AGE_S = 64 << 10, 60.0
 _PATIENCE_S, _WARNED_S = 5.0, 1.0
 _MOST_WARNED = 1000
 _MOST_TOGETHER, _LARGE_BYTES = 32, 32 << 10
@@ -40,6 +37,106 @@ connections are read first, to notice whether they send as well.
 """
 _UnputSend = tuple[Connection, Command, int]
 """A send that waits to be put: its connection, its request, and the request's size."""
+
+
+def bind(address: Host) -> tuple[socket.socket, Host]:
+    """Bind an address. Return the socket and its actual address. Connections are refused until `listen` is called.
+
+    Raises OSError, OverflowError.
+    """
+    is_v6 = ":" in address.address
+    bound = socket.socket(socket.AF_INET6 if is_v6 else socket.AF_INET)
+    try:
+        # Without this, a restarted server could not bind while old connections are in TIME_WAIT.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_v6:
+            # Without this, an IPv6 socket would also take the IPv4 address of the same port.
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(address)
+    except BaseException:
+        bound.close()
+        raise
+    name = bound.getsockname()
+    return bound, Host(name[0], name[1])
+
+
+class _Listening:
+    """An address at which connections are accepted, in one event loop."""
+
+    def __init__(
+        self, bound: socket.socket, take: Callable[[socket.socket], Coroutine[None, None, None]]
+    ) -> None:
+        """Begin to listen. `take` receives each connection. Raises OSError."""
+        self._bound, self._take = bound, take
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        bound.setblocking(False)
+        bound.listen(_BACKLOG)
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._bound.fileno() >= 0:
+            self._loop.add_reader(self._bound.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        self._loop.remove_reader(self._bound.fileno())
+        self._bound.close()
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                connection, _ = self._bound.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            # Accepting fails, for example, if the process has too many open files. Without a pause, the event loop
+            # would report the waiting connection again and again.
+            except OSError as error:
+                _log.warning("cannot accept a connection: %s", error.strerror)
+                self._loop.remove_reader(self._bound.fileno())
+                self._loop.call_later(_PAUSE_S, self._begin)
+                return
+            connection.setblocking(False)
+            # Answers are small and written at once. Waiting for more data to send with them would only delay them.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            task = self._loop.create_task(self._take(connection))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+
+class Memory:
+    """The memory of all connections together, and its limit."""
+
+    def __init__(self, most_bytes: int, holders: Callable[[], Collection[Connection]]) -> None:
+        self.held_bytes, self._most_bytes, self._holders = 0, most_bytes, holders
+
+    def hold(self, holder: Connection, held_bytes: int) -> None:
+        """Record the bytes that a connection holds now.
+
+        While all connections together exceed the limit, close the connection with the highest `_burden`. If the
+        connection that grew last were closed instead, one large client could lock out all others.
+        """
+        if not holder.held_bytes:
+            holder.held_since = time.monotonic()
+        self.held_bytes += held_bytes - holder.held_bytes
+        holder.held_bytes = held_bytes
+        while self.held_bytes > self._most_bytes:
+            worst = max(self._holders(), key=_burden, default=None)
+            # No connection holds any bytes, so closing one would free nothing.
+            if worst is None or not worst.held_bytes:
+                return
+            worst.drop("all connections together hold too much")
+
+
+def _burden(holder: Connection) -> tuple[float, float]:
+    """Return a sort key of two numbers. The connection with the highest key is closed first.
+
+    The first number is the connection's age multiplied by its bytes in excess of `_FREE_BYTES`. The second number is
+    the age multiplied by all its bytes. So connections with at most `_FREE_BYTES` are closed last: a small request may
+    rightly wait for a long time.
+    """
+    age = 1 + min(time.monotonic() - holder.held_since, _MOST_AGE_S)
+    return max(holder.held_bytes - _FREE_BYTES, 0) * age, holder.held_bytes * age
 
 
 class Server:
@@ -63,8 +160,6 @@ class Server:
         self.handshakes: set[Connection] = set()
         self.audit: Callable[[dict[str, object]], None] | None = None
         self.traffic = Traffic(
-            request_name,
-            response_name,
             {
                 "connections": ("Connections of clients", lambda: len(self.connections)),
                 "held_bytes": (
@@ -76,7 +171,7 @@ class Server:
         self._warned: dict[str, float] = {}
         self._unput: list[_UnputSend] = []
         self._puts, self._is_shared, self._is_put_due = 0, False, False
-        self._listening: list[Listening] = []
+        self._listening: list[_Listening] = []
 
     def listen(
         self,
@@ -89,7 +184,7 @@ class Server:
         async def take(connection: socket.socket) -> None:
             await self._take(port, connection, tls)
 
-        self._listening.append(Listening(bound, take))
+        self._listening.append(_Listening(bound, take))
 
     async def _take(
         self, port: Answering, connection: socket.socket, tls: ssl.SSLContext | None

@@ -19,9 +19,8 @@ from reput.format.host import Host
 from reput.wings.serve.broker.broker import Cluster, ServedBroker
 from reput.wings.serve.broker.limits import CLUSTER, Limits
 from reput.wings.serve.remoting.access import AccessList
-from reput.wings.serve.remoting.listening import bind
 from reput.wings.serve.remoting.port import Port, PortOptions
-from reput.wings.serve.remoting.server import Server
+from reput.wings.serve.remoting.server import Server, bind
 from reput.wings.serve.remoting.stores import broker_name, find_stores, is_store, missing_stores
 
 _log = logging.getLogger("reput.serve")
