@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MOST_MESSAGES = 1_000
 _INT64 = 1 << 63
 _MOST_DIGITS = 19
+_MOST_PAGES = 100_000
 
 
 class SearchForm(NamedTuple):
@@ -88,16 +89,15 @@ def search_of(
     if begin is not None and end is not None and begin > end:
         raise UsageError(f"{since} is after {until}", arguments=["begin", "end"])
     after = None if is_pasted else optional_integer(query, "after")
-    key, contains = text(query, "key"), text(query, "contains")
-    content = None
-    if contains is not None:
-        if query.get("how") != "property":
-            demand(Permission.BODIES)
-        from reput.engine.tables import How, parse_content
-
-        content = parse_content(choice(query, "how", tuple(How)), contains)
+    key = text(query, "key")
     form = SearchForm(
-        text(query, "topic"), () if key is None else (key,), begin, end, limit, after, content
+        text(query, "topic"),
+        () if key is None else (key,),
+        begin,
+        end,
+        limit,
+        after,
+        content_of(query),
     )
     return form._replace(**understood(key)._asdict()) if is_pasted and key else form
 
@@ -128,6 +128,23 @@ def optional_integer(query: QueryParams, name: str) -> int | None:
     if not -_INT64 <= number < _INT64:
         raise UsageError(f"{name} does not fit into 64 bits", arguments=[name])
     return number
+
+
+def page_number(query: QueryParams) -> int:
+    """Return the number of the page of a list; 1 if it is missing. Raises UsageError."""
+    return min(max(integer(query, "page", 1), 1), _MOST_PAGES)
+
+
+def content_of(query: QueryParams) -> Content | None:
+    """Return the condition on bodies or properties; None if it is missing. Raises UsageError, ForbiddenError."""
+    contains = text(query, "contains")
+    if contains is None:
+        return None
+    if query.get("how") != "property":
+        demand(Permission.BODIES)
+    from reput.engine.tables import How, parse_content
+
+    return parse_content(choice(query, "how", tuple(How)), contains)
 
 
 def time(query: QueryParams, name: str, label: str = "") -> int | None:

@@ -70,16 +70,22 @@ class Downloads:
         is_complete = not collected.problems and not missing
         name = "messages" if is_complete else "messages-incomplete"
         name += f"-first-{collected.count}" if collected.is_limited else ""
-        headers = {
-            "content-disposition": f'attachment; filename="{name}.{kind}"',
-            "content-length": str(file.seek(0, 2)),
-            # Content-Disposition asks browsers to save the file. If a browser displays the file nevertheless, this
-            # policy keeps scripts in the bodies of messages from running.
-            "content-security-policy": "sandbox; default-src 'none'",
-        }
-        return StreamingResponse(
-            self._mounts.iterate(_pieces(file)), media_type=_WRITERS[kind][1], headers=headers
-        )
+        answer = attachment(self._mounts, _pieces(file), f"{name}.{kind}", _WRITERS[kind][1])
+        answer.headers["content-length"] = str(file.seek(0, 2))
+        return answer
+
+
+def attachment(
+    mounts: Mounts, pieces: Generator[bytes, None, None], name: str, kind: str
+) -> Response:
+    """Send bytes piece by piece, as a file that browsers save."""
+    headers = {
+        "content-disposition": f'attachment; filename="{name}"',
+        # Content-Disposition asks browsers to save the file. If a browser displays the file nevertheless, this policy
+        # keeps scripts in the bodies of messages from running.
+        "content-security-policy": "sandbox; default-src 'none'",
+    }
+    return StreamingResponse(mounts.iterate(pieces), media_type=kind, headers=headers)
 
 
 class _Gathered:

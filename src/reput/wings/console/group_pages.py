@@ -19,15 +19,13 @@ from reput.format.properties import (
     RETRY_TOPIC,
 )
 from reput.io import is_url
-from reput.wings.console.arguments import integer, text
-from reput.wings.console.mounts import Mounts
-from reput.wings.console.rendering import Views
-from reput.wings.console.rendering import query as query_string
+from reput.wings.console.arguments import page_number, text
+from reput.wings.console.rendering import Views, page_links
 from reput.wings.console.results import Row
 from reput.wings.serve import HTTP, QueueLag, consumer_lag, lag_of_group
 
 GROUPS_OF_A_PAGE = 50
-_MOST_DEAD, _MOST_QUEUES, _MOST_PAGES = 50, 1_000, 100_000
+_MOST_DEAD, _MOST_QUEUES = 50, 1_000
 _DEAD_LETTER_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 
 
@@ -136,18 +134,15 @@ class GroupPages:
         """Return a page of groups, the largest lag first."""
         query = request.query_params
         search, asked = text(query, "search") or "", text(query, "store")
-        page = min(max(integer(query, "page", 1), 1), _MOST_PAGES)
-        stores = chosen(self._mounts, asked)
+        page = page_number(query)
+        stores = self._mounts.chosen(asked)
         every, problems = await self._mounts.search(lambda: groups_of(stores))
         problems += self._mounts.unread(asked)
         found = [one for one in every if search.lower() in one.name.lower()]
         found.sort(key=lambda one: (-(one.lag or 0), -one.dead, one.name))
         first = (page - 1) * GROUPS_OF_A_PAGE
-        links = {}
-        for which, other in (("prev", page - 1), ("next", page + 1)):
-            if 0 < other <= -(-len(found) // GROUPS_OF_A_PAGE):
-                values = {"store": asked, "search": search, "page": other}
-                links[which] = "/groups" + query_string(values)
+        pages = -(-len(found) // GROUPS_OF_A_PAGE)
+        links = page_links("/groups", {"store": asked, "search": search}, page, pages)
         return await self._views.page(
             request, "groups.html", view="groups", total=len(every), found=len(found),
             groups=found[first : first + GROUPS_OF_A_PAGE], first=first, links=links,
@@ -157,7 +152,7 @@ class GroupPages:
     async def group(self, request: Request) -> Response:
         """Return the page of one group: its queues, and its newest dead letters."""
         name, asked = request.path_params["group"], text(request.query_params, "store")
-        stores = chosen(self._mounts, asked)
+        stores = self._mounts.chosen(asked)
         is_partial = not asked and bool(self._mounts.missing)
 
         def look() -> tuple[Group, list[DeadLetter], list[str]]:
@@ -177,16 +172,6 @@ class GroupPages:
             dead=dead, problems=problems, q={"store": asked}, copies=_with_copies(dead),
             dead_topic=DEAD_LETTER_TOPIC_PREFIX + name,
         )  # fmt: skip
-
-
-def chosen(mounts: Mounts, store: str | None) -> list[tuple[str, SharedStore]]:
-    """Return the store with this name, or all open stores for None (see `Mounts.unread`).
-
-    Raises StoreNotFoundError, StoreUnreachableError.
-    """
-    if not (store or mounts.names):
-        mounts.named(None)
-    return [mounts.named(name) for name in ([store] if store else mounts.names)]
 
 
 def groups_of(

@@ -21,7 +21,6 @@ from reput.wings.console.arguments import (
     text,
     time,
 )
-from reput.wings.console.group_pages import chosen
 from reput.wings.console.message_pages import traced
 from reput.wings.console.mounts import Mounts, StoppedError, Until
 from reput.wings.console.searching import Outcome, Share, Steps, pull_share, search
@@ -147,7 +146,7 @@ class Api:
     async def trace(self, request: Request) -> Response:
         query = request.query_params
         store = text(query, "store")
-        missing, stores = self._mounts.unread(store), chosen(self._mounts, store)
+        missing, stores = self._mounts.unread(store), self._mounts.chosen(store)
         key, message_id, topic = (text(query, one) for one in ("key", "message", "topic"))
         as_lines = choice(query, "format", ("json", "jsonl")) == "jsonl"
 

@@ -19,13 +19,12 @@ from starlette.responses import Response
 
 from reput.core import SharedStore, TailFilter, wanted_tags
 from reput.errors import UsageError
-from reput.wings.console.arguments import choice, text
-from reput.wings.console.group_pages import chosen
+from reput.wings.console.arguments import content_of, text
 from reput.wings.console.mounts import Until
 from reput.wings.console.new_rows import NewRows, new_rows
 from reput.wings.console.rendering import Views
 from reput.wings.console.search_page import cursors_of
-from reput.wings.console.users import CURRENT, Permission, demand
+from reput.wings.console.users import CURRENT
 
 if TYPE_CHECKING:
     from reput.engine.tables import Content
@@ -95,17 +94,11 @@ class LivePage:
     async def _answer(self, request: Request, template: str) -> Response:
         query = request.query_params
         q = {name: text(query, name) or "" for name in _FIELDS}
-        missing, stores = self._mounts.unread(q["store"]), chosen(self._mounts, q["store"])
+        missing, stores = self._mounts.unread(q["store"]), self._mounts.chosen(q["store"])
         wanted = TailFilter(
             q["topic"] or None, None, q["key"] or None, frozenset(wanted_tags(q["tags"] or None))
         )
-        content = None
-        if q["contains"]:
-            if q["how"] != "property":
-                demand(Permission.BODIES)
-            from reput.engine.tables import How, parse_content
-
-            content = parse_content(choice(query, "how", tuple(How)), q["contains"])
+        content = content_of(query)
         cursors = cursors_of(query, [name for name, _ in stores])
         at = text(query, "at") or ""
         kept = self._kept.get(at) if at else None

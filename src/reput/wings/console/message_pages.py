@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from reput.base import printable
 from reput.core import MessageStore, SharedStore, body_text, coverage_in_words
@@ -18,7 +18,7 @@ from reput.errors import MessageNotFoundError, ReputError, StoreError
 from reput.format.bodies import pieces_of, sent_body, sent_pieces
 from reput.format.commit_log import MessageExt
 from reput.wings.console.arguments import text
-from reput.wings.console.group_pages import chosen
+from reput.wings.console.downloads import attachment
 from reput.wings.console.rendering import Views, number
 from reput.wings.console.users import Permission, demand, may
 from reput.wings.inspect.trace import trace
@@ -27,6 +27,7 @@ from reput.wings.lakes import BodyDecoder
 from reput.wings.lakes.body_decoders import json_text_of
 from reput.wings.serve import HTTP
 
+_BYTES = "application/octet-stream"
 _MOST_SHOWN = 1 << 18  # Maximum number of characters on a page. Browsers take long to lay out more.
 
 
@@ -117,34 +118,18 @@ class MessagePages:
 
     async def body(self, request: Request) -> Response:
         demand(Permission.BODIES)
-        message = await self._read(request)
+        _, store = self._views.store(request)
+        offset = request.path_params["offset"]
+        message = await self._mounts.run(lambda: store.get(offset))
         pieces = await self._mounts.run(lambda: sent_pieces(message))
-        return self._download(pieces, f"{message.physical_offset}.body")
+        return attachment(self._mounts, pieces, f"{message.physical_offset}.body", _BYTES)
 
     async def record(self, request: Request) -> Response:
         demand(Permission.BODIES)
         _, store = self._views.store(request)
         offset = request.path_params["offset"]
         record = await self._mounts.run(lambda: store.get_record(offset))
-        return self._download(pieces_of(record), f"{offset}.record")
-
-    def _download(self, pieces: Generator[bytes, None, None], name: str) -> Response:
-        """Send bytes piece by piece, as a file that browsers save but never show.
-
-        The bytes could be a malicious page.
-        """
-        headers = {
-            "content-disposition": f'attachment; filename="{name}"',
-            "content-security-policy": "sandbox; default-src 'none'",
-        }
-        return StreamingResponse(
-            self._mounts.iterate(pieces), media_type="application/octet-stream", headers=headers
-        )
-
-    async def _read(self, request: Request) -> MessageExt:
-        _, store = self._views.store(request)
-        offset = request.path_params["offset"]
-        return await self._mounts.run(lambda: store.get(offset))
+        return attachment(self._mounts, pieces_of(record), f"{offset}.record", _BYTES)
 
     async def trace(self, request: Request) -> Response:
         query = request.query_params
@@ -153,7 +138,7 @@ class MessagePages:
             return await self._views.page(
                 request, "trace.html", view="trace", q=q, life=None, covered=[], store=q["store"]
             )
-        missing, stores = self._mounts.unread(q["store"]), chosen(self._mounts, q["store"])
+        missing, stores = self._mounts.unread(q["store"]), self._mounts.chosen(q["store"])
         asked = {"key": q["key"], "message_id": q["message"], "topic": q["topic"]}
         life, names, problems = await self._mounts.search(lambda: traced(stores, **asked))
         covered = [line for one in life.searched for line in coverage_in_words(one.coverage)]

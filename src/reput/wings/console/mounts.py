@@ -156,6 +156,15 @@ class Mounts:
             )
         return name, store
 
+    def chosen(self, name: str | None) -> list[tuple[str, SharedStore]]:
+        """Return the store with this name, or all open stores for None (see `unread`).
+
+        Raises StoreNotFoundError, StoreUnreachableError.
+        """
+        if not (name or self.names):
+            self.named(None)
+        return [self.named(each) for each in ([name] if name else self.names)]
+
     async def run_aside(self, call: Callable[[], Result], seconds: float) -> Result | None:
         """Run a call in a thread that is reserved for health checks and metrics; return None after a timeout.
 

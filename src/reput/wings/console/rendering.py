@@ -124,6 +124,15 @@ def query(values: Mapping[str, object]) -> str:
     return f"?{urlencode(given)}" if given else ""
 
 
+def page_links(path: str, values: Mapping[str, object], page: int, pages: int) -> dict[str, str]:
+    """Return the addresses of the previous and the next page of a list, if they exist."""
+    return {
+        which: path + query({**values, "page": other})
+        for which, other in (("prev", page - 1), ("next", page + 1))
+        if 0 < other <= pages
+    }
+
+
 def json_markup(text: str) -> Markup:
     """Return the HTML of a JSON text with syntax highlighting."""
     parts, position = [], 0

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from reput.core import PullResult, SharedStore, messages_of_topic, volume_of_topic
 from reput.errors import FormatError, MessageNotFoundError, ReputError
-from reput.wings.console.arguments import integer, optional_integer, search_of, text, time
-from reput.wings.console.rendering import Views, segment
+from reput.wings.console.arguments import optional_integer, page_number, search_of, text, time
+from reput.wings.console.rendering import Views, page_links, segment
 from reput.wings.console.rendering import query as query_string
 from reput.wings.console.searching import Share, pull_share
 from reput.wings.console.store_facts import QueueFacts, TopicFacts, kind_of, topics_of
@@ -20,7 +20,6 @@ _PAGE = 32
 _PARTS = 48
 _MOST_SUGGESTED = 20
 TOPICS_OF_A_PAGE = 50
-_MOST_PAGES = 100_000
 
 
 class TopicPages:
@@ -34,7 +33,7 @@ class TopicPages:
         name, store = self._views.store(request)
         query = request.query_params
         search = text(query, "search") or ""
-        page = min(max(integer(query, "page", 1), 1), _MOST_PAGES)
+        page = page_number(query)
         first = (page - 1) * TOPICS_OF_A_PAGE
 
         def look() -> tuple[int, int, list[TopicFacts]]:
@@ -45,12 +44,8 @@ class TopicPages:
             return len(every), len(found), [one for some in facts for one in some]
 
         total, found, topics = await self._mounts.run(look)
-        links = {}
-        for which, other in (("prev", page - 1), ("next", page + 1)):
-            if 0 < other <= -(-found // TOPICS_OF_A_PAGE):
-                links[which] = "/topics" + query_string(
-                    {"store": name, "search": search, "page": other}
-                )
+        pages = -(-found // TOPICS_OF_A_PAGE)
+        links = page_links("/topics", {"store": name, "search": search}, page, pages)
         return await self._views.page(
             request, "topics.html", view="topics", store=name, topics=topics, total=total,
             found=found, links=links, q={"search": search}, first=first,
