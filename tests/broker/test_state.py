@@ -47,7 +47,7 @@ def test_a_brokers_own_offsets_are_read_and_kept_in_its_form(tmp_path: Path) -> 
     file = tmp_path / "config" / "consumerOffset.json"
     text = '{\n\t"offsetTable":{\n\t\t"T@g":{0:250,1:3\n\t\t}\n\t}\n}'
     write(file, text)
-    offsets = ConsumerOffsets(tmp_path, is_kept=True)
+    offsets = ConsumerOffsets(tmp_path, is_writable=True)
     assert (offsets.committed("g", "T", 0), offsets.committed("g", "T", 2)) == (250, None)
     assert (offsets.topics_of("g"), offsets.groups_of("T")) == (["T"], ["g"])
     assert offsets.snapshot()().decode() == text
@@ -58,18 +58,18 @@ def test_a_brokers_own_offsets_are_read_and_kept_in_its_form(tmp_path: Path) -> 
 
 
 def test_a_save_that_began_before_a_removal_does_not_bring_offsets_back(tmp_path: Path) -> None:
-    offsets = ConsumerOffsets(tmp_path, is_kept=True)
+    offsets = ConsumerOffsets(tmp_path, is_writable=True)
     offsets.commit("g", "T", 0, 39)
     early = list(offsets.unsaved())
     offsets.remove(lambda topic, group: True)
     offsets.save()
     for save in early:
         save()
-    assert ConsumerOffsets(tmp_path, is_kept=True).committed("g", "T", 0) is None
+    assert ConsumerOffsets(tmp_path, is_writable=True).committed("g", "T", 0) is None
 
 
 def test_a_save_waits_for_the_one_that_has_taken_its_changes(tmp_path: Path) -> None:
-    offsets = ConsumerOffsets(tmp_path, is_kept=True)
+    offsets = ConsumerOffsets(tmp_path, is_writable=True)
     offsets.commit("g", "T", 0, 39)
     encoding, may_encode, kept = Event(), Event(), list[int | None]()
     snapshot = offsets.snapshot
@@ -92,7 +92,7 @@ def test_a_save_waits_for_the_one_that_has_taken_its_changes(tmp_path: Path) -> 
 
     def save_too() -> None:
         offsets.save()
-        kept.append(ConsumerOffsets(tmp_path, is_kept=True).committed("g", "T", 0))
+        kept.append(ConsumerOffsets(tmp_path, is_writable=True).committed("g", "T", 0))
 
     second = Thread(target=save_too)
     second.start()
@@ -104,7 +104,7 @@ def test_a_save_waits_for_the_one_that_has_taken_its_changes(tmp_path: Path) -> 
 
 
 def test_offsets_of_a_store_that_is_only_read_are_not_written(tmp_path: Path) -> None:
-    offsets = ConsumerOffsets(tmp_path, is_kept=False)
+    offsets = ConsumerOffsets(tmp_path, is_writable=False)
     offsets.commit("g", "T", 0, 5)
     saved(offsets)
     assert (offsets.committed("g", "T", 0), list(tmp_path.iterdir())) == (5, [])
@@ -116,7 +116,7 @@ def test_offsets_of_a_store_that_is_only_read_are_not_written(tmp_path: Path) ->
 def test_a_file_that_is_not_one_is_named(tmp_path: Path, text: str) -> None:
     write(tmp_path / "config" / "consumerOffset.json", text)
     with pytest.raises(FormatError, match=r"consumerOffset\.json"):
-        ConsumerOffsets(tmp_path, is_kept=True)
+        ConsumerOffsets(tmp_path, is_writable=True)
 
 
 def test_damaged_offsets_give_way_to_those_before_and_are_set_aside(
@@ -125,14 +125,14 @@ def test_damaged_offsets_give_way_to_those_before_and_are_set_aside(
     file = tmp_path / "config" / "consumerOffset.json"
     write(file, '{"offsetTable":{"T@g":{0:"x"}}}')
     with pytest.raises(FormatError, match="move the file away to begin without it"):
-        ConsumerOffsets(tmp_path, is_kept=True)
+        ConsumerOffsets(tmp_path, is_writable=True)
     write(file.with_name("consumerOffset.json.bak"), '{"offsetTable":{"T@g":{0:7}}}')
-    for is_kept in (False, True):
-        offsets = ConsumerOffsets(tmp_path, is_kept)
+    for is_writable in (False, True):
+        offsets = ConsumerOffsets(tmp_path, is_writable)
         assert offsets.committed("g", "T", 0) == 7
         assert "consumerOffset.json.bak is used instead" in caplog.text
-        assert file.exists() is not is_kept
-    killed = ConsumerOffsets(tmp_path, is_kept=True)
+        assert file.exists() is not is_writable
+    killed = ConsumerOffsets(tmp_path, is_writable=True)
     assert killed.committed("g", "T", 0) == 7
     saved(offsets)
     assert file.read_bytes() == offsets.snapshot()()
@@ -143,12 +143,12 @@ def test_offsets_set_aside_are_written_even_if_none_changes(tmp_path: Path) -> N
     file = tmp_path / "config" / "consumerOffset.json"
     write(file, "{")
     # The backup has the bytes that the next save would write. The save must write them although nothing changes.
-    previous = ConsumerOffsets(tmp_path / "other", is_kept=True)
+    previous = ConsumerOffsets(tmp_path / "other", is_writable=True)
     previous.commit("g", "T", 0, 7)
     write(file.with_name("consumerOffset.json.bak"), previous.snapshot()().decode())
-    saved(ConsumerOffsets(tmp_path, is_kept=True))
+    saved(ConsumerOffsets(tmp_path, is_writable=True))
     file.with_name("consumerOffset.json.bak").unlink()
-    assert ConsumerOffsets(tmp_path, is_kept=True).committed("g", "T", 0) == 7
+    assert ConsumerOffsets(tmp_path, is_writable=True).committed("g", "T", 0) == 7
 
 
 @pytest.mark.parametrize("text", [None, ""])
@@ -159,7 +159,7 @@ def test_offsets_that_are_missing_or_empty_give_way_to_those_before(
     write(file.with_name("consumerOffset.json.bak"), '{"offsetTable":{"T@g":{0:7}}}')
     if text is not None:
         write(file, text)
-    offsets = ConsumerOffsets(tmp_path, is_kept=False)
+    offsets = ConsumerOffsets(tmp_path, is_writable=False)
     assert offsets.committed("g", "T", 0) == 7
 
 
@@ -235,7 +235,7 @@ def test_topics_are_those_of_the_file_and_those_that_have_queues(tmp_path: Path)
     write(tmp_path / "s" / "config" / "topics.json", table + '"writeQueueNums":2,"perm":6}}}')
     store = SharedStore(tmp_path / "s")
     topics = TopicTable(store, tmp_path / "s", is_writable=False)
-    assert [each.name for each in topics.view().all()] == ["found", "known"]
+    assert [each.name for each in topics.view().configs()] == ["found", "known"]
     found, known = topics.get("found"), topics.get("known")
     assert found is not None
     assert known is not None
@@ -277,7 +277,7 @@ def test_groups_of_the_file_are_as_it_says_and_others_have_defaults(tmp_path: Pa
 
 
 def test_a_reset_is_taken_once_and_leaves_those_of_other_queues(tmp_path: Path) -> None:
-    offsets = ConsumerOffsets(tmp_path, is_kept=False)
+    offsets = ConsumerOffsets(tmp_path, is_writable=False)
     for queue_id in range(2):
         offsets.reset("g", "T", queue_id, 10 + queue_id)
     offsets.reset("other", "T", 0, 30)
@@ -290,7 +290,7 @@ def test_a_reset_is_taken_once_and_leaves_those_of_other_queues(tmp_path: Path) 
 
 
 def test_offsets_of_one_topic_are_copied_to_another_group(tmp_path: Path) -> None:
-    offsets = ConsumerOffsets(tmp_path, is_kept=True)
+    offsets = ConsumerOffsets(tmp_path, is_writable=True)
     for group, topic, queue_id, offset in (
         ("g", "T", 0, 5),
         ("g", "T", 1, 6),

@@ -32,6 +32,6 @@ def test_decided_messages_are_not_asked_about(
             store.put(Message(OP_TOPIC, body, tags="d", queue_id=0))
     with open_store(tmp_path / "s", "rw", config=SMALL) as store:  # All of them are dispatched.
         later = now_ms() + 3_600_000
-        offsets = ConsumerOffsets(tmp_path / "s", is_kept=False)
+        offsets = ConsumerOffsets(tmp_path / "s", is_writable=False)
         found = Transactions(store, offsets, lambda: later).to_check()
         assert [message.queue_offset for message in found] == open_offsets

@@ -172,7 +172,7 @@ def put_and_expire(home: Path, start: Start) -> None:
 
 def save_topics(store: Path, n: int) -> None:
     """A broker also saves the loaded file as a backup."""
-    topics = ConfigFile(store, "topics.json", is_kept=True)
+    topics = ConfigFile(store, "topics.json", is_writable=True)
     with suppress(ReputError):
         topics.load()
     topics.save(b'{"n": %d}' % n)
@@ -376,7 +376,7 @@ def test_settings_of_root_do_not_come_into_the_store(home: Path) -> None:
     with reput.open_store(home / "store", mode="rw", config=SMALL, as_broker=True):
         shutil.rmtree(home / "store" / "config")
         (home / "store" / "config").symlink_to(outside)
-        topics = ConfigFile(home / "store", "topics.json", is_kept=True)
+        topics = ConfigFile(home / "store", "topics.json", is_writable=True)
         with pytest.raises(StoreAccessError, match="is a link"):
             topics.load()
         with pytest.raises(StoreAccessError, match="is a link"):
@@ -388,7 +388,7 @@ def test_a_pipe_in_place_of_settings_is_not_waited_for(home: Path) -> None:
     topics.unlink()
     os.mkfifo(topics)
     with pytest.raises(StoreAccessError, match="not a regular file"):
-        ConfigFile(home / "store", "topics.json", is_kept=True).load()
+        ConfigFile(home / "store", "topics.json", is_writable=True).load()
 
 
 @pytest.mark.parametrize("moment", ["before it is synced", "before it is read"])

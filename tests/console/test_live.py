@@ -103,7 +103,7 @@ def test_the_address_of_a_page_over_many_stores_is_short(tmp_path: Path) -> None
 
 
 def test_cursors_that_are_kept_are_few() -> None:
-    kept = live_page._KeptCursors(most=100)
+    kept = live_page._SavedCursors(most=100)
     names = [kept.put(dict.fromkeys(map(str, range(30)), number), "") for number in range(5)]
     assert [kept.get(name) is not None for name in names] == [False, False, True, True, True]
     assert kept.get(kept.put(dict.fromkeys(map(str, range(500)), 1), "")) is not None

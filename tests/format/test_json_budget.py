@@ -62,7 +62,7 @@ def test_files_with_too_much_are_refused_or_count_as_missing(tmp_path: Path) -> 
     (tmp_path / "archive.json").write_bytes(_MANY)
     assert topic_names(str(tmp_path)) == frozenset()
     with pytest.raises(FormatError, match="more than 4,194,304 values"):
-        ConfigFile(tmp_path, "topics.json", is_kept=False).load()
+        ConfigFile(tmp_path, "topics.json", is_writable=False).load()
     with pytest.raises(StoreError, match="more than 4,194,304 values"):
         read_manifest(ObjectFolder(str(tmp_path), is_made=False))
 

@@ -359,7 +359,7 @@ def test_answers_that_are_not_read_are_counted(
             answered = Future[int]()
 
             def look() -> None:
-                if any(each.has_asked and not each._in_flight for each in server.connections):
+                if any(each.has_request and not each._in_flight for each in server.connections):
                     answered.set_result(server.memory.held_bytes)
                 else:
                     asyncio.get_running_loop().call_later(0.01, look)

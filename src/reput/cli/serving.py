@@ -288,13 +288,13 @@ class Serving:
         if self.address is None:
             return
         first = service.served[0]
-        topics = first.broker.topics.view().all() if first.broker else []
+        topics = first.broker.topics.view().configs() if first.broker else []
         # Suggest a topic that users have created, not one of the broker's own topics.
         names = [
             each.name
             for each in topics
             if not each.name.startswith("%")
-            and not (first.broker and first.broker.topics.is_own(each.name))
+            and not (first.broker and first.broker.topics.is_internal(each.name))
         ]
         topic = printable(names[0]) if names else "TOPIC"
         click.echo("Try:")

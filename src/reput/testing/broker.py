@@ -33,7 +33,7 @@ from reput.wings.serve import (
     queue_messages,
 )
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 _START_S, _STOP_S, _PAUSE_S = 60.0, 30.0, 0.005
 # Use small files: tests start many stores, and files of default size would take gigabytes of address space.
 _SMALL = StoreConfig(
@@ -163,17 +163,17 @@ class Broker:
     def _open(self, path: str, address: Host) -> SharedStore:
         settings = WriterSettings().changed({"store_host": address})
 
-        def opened(config: StoreConfig | None) -> WritableStore:
+        def open_with(config: StoreConfig | None) -> WritableStore:
             return WritableStore(StoreWriter(Path(path), config, settings, clock_ms=self.now_ms))
 
         if not (Path(path) / COMMIT_LOG_FOLDER).is_dir():
-            return opened(self._config)
+            return open_with(self._config)
         try:
-            return opened(None)
+            return open_with(None)
         except UsageError:
             # After a kill, the configured file sizes may not be recognizable from the files. So pass the sizes with
             # which the files were created. The version is not passed, because it is derived from the store.
-            return opened(replace(self._config, store_version=None))
+            return open_with(replace(self._config, store_version=None))
 
     def _run(self) -> None:
         try:
@@ -193,17 +193,17 @@ class Broker:
 
     @property
     def _broker(self) -> ServedBroker:
-        found = self._service.served[0].broker if self._thread is not None else None
-        if found is None:
+        broker = self._service.served[0].broker if self._thread is not None else None
+        if broker is None:
             raise UsageError("the broker is not running")
-        return found
+        return broker
 
     @property
     def store(self) -> WritableStore:
         """Return the broker's open store, for queries and puts. Raises UsageError if the broker is not running."""
-        found = self._broker.writable
-        assert found is not None
-        return found
+        store = self._broker.writable
+        assert store is not None
+        return store
 
     def now_ms(self) -> int:
         """Return the broker's time in ms: the machine's time plus the time added by `advance`."""
@@ -252,31 +252,31 @@ class Broker:
 
         Raises SendRefusedError, MessageRefusedError.
         """
-        given = dict(properties or {})
+        all_properties = dict(properties or {})
         if tags is not None:
-            given[TAGS] = tags
+            all_properties[TAGS] = tags
         if joined := " ".join(keys):
-            given[KEYS] = joined
+            all_properties[KEYS] = joined
         if delay_level:
-            given[DELAY] = str(delay_level)
+            all_properties[DELAY] = str(delay_level)
         data = body.encode() if isinstance(body, str) else body
         written = self._broker.written
         assert written is not None
         return written.send(
-            topic, data, queue_id=queue_id, properties=encode_properties(given),
+            topic, data, queue_id=queue_id, properties=encode_properties(all_properties),
             born_timestamp=self.now_ms(), born_host=self._listen,
         )  # fmt: skip
 
     def messages(self, topic: str) -> list[MessageExt]:
         """Return all messages of a topic in the order in which they were stored; an empty list for an unknown topic."""
         self.store.wait_dispatched()
-        found: list[MessageExt] = []
+        messages: list[MessageExt] = []
         with self.store.reader() as reader:
             for of, queue_id in reader.list_queues():
                 if of == topic:
                     start = self._broker.topics.floor(topic, queue_id)
-                    found += queue_messages(reader, topic, queue_id, start)
-        return sorted(found, key=lambda one: one.physical_offset)
+                    messages += queue_messages(reader, topic, queue_id, start)
+        return sorted(messages, key=lambda message: message.physical_offset)
 
     def wait_for(
         self,
@@ -296,23 +296,23 @@ class Broker:
 
         Raises TimeoutError, which lists the topic's messages.
         """
-        found = _wait(lambda: self._enough(topic, count, where), timeout_s)
-        if found is None:
+        messages = _wait(lambda: self._enough(topic, count, where), timeout_s)
+        if messages is None:
             raise TimeoutError(self._lacking(topic, count, where, timeout_s))
-        return found
+        return messages
 
     def _lacking(
         self, topic: str, count: int, where: Callable[[MessageExt], bool], timeout_s: float
     ) -> str:
         """Return the error message of `wait_for` for messages that did not arrive."""
-        there, topics = self.messages(topic), self.topics()
-        wanted = sum(map(where, there))
-        text = f"{topic}: {wanted} of {count} messages after {timeout_s:g} s"
-        if there:
-            excluded = len(there) - wanted
-            others = f", `where` excludes {excluded}" if excluded else ""
-            shown = ", ".join(_shown(message) for message in there[:_MOST_SHOWN])
-            return f"{text}; there are {len(there)}{others}: {shown}"
+        messages, topics = self.messages(topic), self.topics()
+        matches = sum(map(where, messages))
+        text = f"{topic}: {matches} of {count} messages after {timeout_s:g} s"
+        if messages:
+            excluded = len(messages) - matches
+            exclusion = f", `where` excludes {excluded}" if excluded else ""
+            descriptions = ", ".join(_describe(message) for message in messages[:_MOST_DESCRIBED])
+            return f"{text}; there are {len(messages)}{exclusion}: {descriptions}"
         if topic in topics:
             return f"{text}: the topic is empty"
         return f"{text}: there is no such topic{did_you_mean(topic, topics)}"
@@ -320,8 +320,8 @@ class Broker:
     def _enough(
         self, topic: str, count: int, where: Callable[[MessageExt], bool]
     ) -> list[MessageExt] | None:
-        found = [message for message in self.messages(topic) if where(message)]
-        return found if len(found) >= count else None
+        messages = [message for message in self.messages(topic) if where(message)]
+        return messages if len(messages) >= count else None
 
     def lag(self, group: str) -> list[QueueLag]:
         """Return a group's lag in each queue for which it has committed an offset."""
@@ -340,9 +340,9 @@ class Broker:
         """
         if _wait(lambda: self._is_consumed(group, topic) or None, timeout_s) is None:
             rows = [row for row in self.lag(group) if row.topic == topic]
-            shown = ", ".join(f"queue {row.queue_id}: {row.lag} left" for row in rows)
+            description = ", ".join(f"queue {row.queue_id}: {row.lag} left" for row in rows)
             raise TimeoutError(
-                f"{group} has not consumed {topic} after {timeout_s:g} s: {shown or 'it committed nothing'}"
+                f"{group} has not consumed {topic} after {timeout_s:g} s: {description or 'it committed nothing'}"
             )
 
     def _is_consumed(self, group: str, topic: str) -> bool:
@@ -361,23 +361,23 @@ class Broker:
         return bool(queues)
 
 
-_MOST_SHOWN = 10
+_MOST_DESCRIBED = 10
 _MOST_BODY = 60
 
 
-def _wait(look: Callable[[], Found | None], timeout_s: float) -> Found | None:
+def _wait(look: Callable[[], Result | None], timeout_s: float) -> Result | None:
     """Call `look` until it returns something other than None; return None after the timeout."""
     end = time.monotonic() + timeout_s
-    while (found := look()) is None and time.monotonic() < end:
+    while (result := look()) is None and time.monotonic() < end:
         time.sleep(_PAUSE_S)
-    return found
+    return result
 
 
-def _shown(message: MessageExt) -> str:
+def _describe(message: MessageExt) -> str:
     body = decode_utf8(message.body[:_MOST_BODY])
     more = "..." if len(message.body) > _MOST_BODY else ""
     place = f"queue {message.queue_id}, offset {message.queue_offset}"
     for name in TAGS, KEYS:
-        if found := message.properties.get(name):
-            place += f", {name} {found}"
+        if value := message.properties.get(name):
+            place += f", {name} {value}"
     return f"{body!r}{more} ({place})"

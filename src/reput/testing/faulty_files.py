@@ -34,7 +34,7 @@ class FaultyFiles:
     def __init__(self, seed: int, calls: int = 50, slowest_s: float = 0.05) -> None:
         self._random, self._slowest_s = random.Random(seed), slowest_s
         self._calls = calls
-        self._left = self._random.randrange(2 * calls)
+        self._countdown = self._random.randrange(2 * calls)
         self.failed = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -53,11 +53,11 @@ class FaultyFiles:
                 module.os = os  # type: ignore[attr-defined]
 
     def _disturb(self) -> None:
-        self._left -= 1
-        if self._left < 0:
+        self._countdown -= 1
+        if self._countdown < 0:
             self.failed += 1
             self._calls *= 2
-            self._left = self._random.randrange(2 * self._calls)
+            self._countdown = self._random.randrange(2 * self._calls)
             code = self._random.choice((*_CODES, 503))
             if code == 503:
                 raise StoreUnreachableError("HTTP status 503")

@@ -123,13 +123,13 @@ class ForgetfulDisk(Disk):
         """
         if not path.exists():
             return
-        inode, gone = path.stat().st_ino, -len(self._deleted) - 1
-        self._deleted[gone] = path.read_bytes()
+        inode, key = path.stat().st_ino, -len(self._deleted) - 1
+        self._deleted[key] = path.read_bytes()
         if inode in self._synced:
-            self._synced[gone] = self._synced.pop(inode)
+            self._synced[key] = self._synced.pop(inode)
         for names in self._names.values():
             for name in [name for name, number in names.items() if number == inode]:
-                names[name] = gone
+                names[name] = key
 
     def _restore(self, folder: Path, target: Path, random: Random, keeps_times: bool) -> None:
         target.mkdir()

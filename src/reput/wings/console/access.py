@@ -100,16 +100,16 @@ class Access:
             return answer
         if self._users is not None and not self._users.has_tokens:
             return _refused(401, "token", "sign in through the proxy")
-        wanted = path + (f"?{connection.url.query}" if connection.url.query else "")
-        return RedirectResponse(f"/login?next={quote(wanted, safe='')}", status_code=303)
+        target = path + (f"?{connection.url.query}" if connection.url.query else "")
+        return RedirectResponse(f"/login?next={quote(target, safe='')}", status_code=303)
 
 
 def own_path(target: str) -> str:
     """Return the address to open after the login. It must be a path of this server; any other address becomes /."""
     parts = urlsplit(target)
     # Browsers take // and /\ as the beginning of another host's name.
-    is_own = target.startswith("/") and target[1:2] not in ("/", "\\") and not parts.netloc
-    return target if is_own and target.isprintable() else "/"
+    is_local = target.startswith("/") and target[1:2] not in ("/", "\\") and not parts.netloc
+    return target if is_local and target.isprintable() else "/"
 
 
 def is_own_form(request: Request) -> bool:
@@ -134,8 +134,8 @@ def _is_foreign(scope: Scope, headers: Headers) -> bool:
 
 def _host_of(headers: Headers) -> str:
     """Return the host name in the Host header, without the port; empty if the header is malformed."""
-    found = _HOST.fullmatch(headers.get("host", "").lower())
-    return "" if found is None else found[1] or found[2]
+    match = _HOST.fullmatch(headers.get("host", "").lower())
+    return "" if match is None else match[1] or match[2]
 
 
 def _refused(status: int, kind: str, text: str) -> JSONResponse:

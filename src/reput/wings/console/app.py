@@ -77,10 +77,10 @@ def create_app(
 
     async def measured(request: Request) -> Response:
         accept = request.headers.get("accept", "")
-        measured = await mounts.run_aside(lambda: metrics.text(accept), HTTP.ready_s)
-        if measured is None:
+        page = await mounts.run_aside(lambda: metrics.text(accept), HTTP.ready_s)
+        if page is None:
             return JSON({"status": "late"}, 503)
-        text, kind = measured
+        text, kind = page
         return Response(text, headers={"content-type": kind})
 
     async def described(request: Request) -> Response:
@@ -92,7 +92,7 @@ def create_app(
         Route("/healthz", ready),
         Route("/metrics", measured),
         Route("/api/openapi.json", described),
-        *(Route(one.route, one.handler, methods=["GET"]) for one in paths),
+        *(Route(endpoint.route, endpoint.handler, methods=["GET"]) for endpoint in paths),
         *pages.routes(),
         Mount("/static", StaticFiles(directory=_STATIC)),
     ]
@@ -105,7 +105,7 @@ def create_app(
         middleware=[
             Middleware(Audit, write=audit),
             Middleware(Access, users=users, hosts=hosts),
-            Middleware(metrics.measured),
+            Middleware(metrics.middleware),
         ],
         exception_handlers={ReputError: failed, HTTPException: failed, Exception: failed},
     )
@@ -115,14 +115,14 @@ def create_app(
 
 def _health(mounts: Mounts) -> Response:
     """Return the health of all stores, with status 503 and the reasons if any is missing or unreadable."""
-    gone = mounts.missing
-    broken = {name: str(one) for name, one in gone.items()}
+    missing = mounts.missing
+    broken = {name: str(reason) for name, reason in missing.items()}
     for name in mounts.names:
         try:
             mounts.named(name)[1].begin_offset()
         except ReputError as error:
             broken[name] = str(error)
-    stores = len({*mounts.names, *gone})
+    stores = len({*mounts.names, *missing})
     status = {"status": "unreadable" if broken else "ok", "stores": stores}
     return JSON({**status, **({"unreadable": broken} if broken else {})}, 503 if broken else 200)
 

@@ -13,7 +13,7 @@ from reput.wings.console.access import USER
 
 _MOST_CHARACTERS = 1_000
 _QUIET = ("/static/", "/healthz", "/livez", "/readyz", "/metrics")
-_ASKED = ("store", "key", "topic", "message", "begin", "end", "contains", "how", "format")
+_PARAMETERS = ("store", "key", "topic", "message", "begin", "end", "contains", "how", "format")
 
 
 class Audit:
@@ -50,14 +50,14 @@ def _fields(scope: Scope, status: int, size: int, seconds: float) -> dict[str, o
     # Query strings should be ASCII, but a client may send any bytes, and latin-1 decodes all of them.
     query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=False))
     # Longer texts are cut off, so that clients cannot fill the disk with audit records.
-    asked = {name: query[name][:_MOST_CHARACTERS] for name in _ASKED if query.get(name)}
+    parameters = {name: query[name][:_MOST_CHARACTERS] for name in _PARAMETERS if query.get(name)}
     return {
         "time": format_time(now_ms()),
         **({"user": scope[USER]} if scope.get(USER) else {}),
         "client": client[0],
         "method": scope["method"],
         "path": scope["path"][:_MOST_CHARACTERS],
-        **asked,
+        **parameters,
         "status": status,
         "bytes": size,
         "seconds": round(seconds, 3),

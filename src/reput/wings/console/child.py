@@ -48,12 +48,12 @@ def _steps(stores: OrderedDict[str, SharedStore], job: Job) -> Iterator[ChildSte
     problems, sent = list[Finding](), 0
     try:
         if isinstance(job, LiveJob):
-            tails = [(name, partial(_opened, stores, path, how)) for name, path, how in job.stores]
-            yield ChildStep(new_rows(tails, job.wanted, job.cursors, job.content), is_last=True)
+            tails = [(name, partial(_open, stores, path, how)) for name, path, how in job.stores]
+            yield ChildStep(new_rows(tails, job.predicate, job.cursors, job.content), is_last=True)
             return
-        store = _opened(stores, job.path, job.settings)
+        store = _open(stores, job.path, job.settings)
         until = Until(monotonic() + job.search_s)
-        for value in swept(store, job.wanted, Share(job.share_bytes), until, problems):
+        for value in swept(store, job.form, Share(job.share_bytes), until, problems):
             news = tuple(problems) if len(problems) > sent else None
             sent = len(problems)
             yield ChildStep(value, news, isinstance(value, Outcome))
@@ -64,9 +64,7 @@ def _steps(stores: OrderedDict[str, SharedStore], job: Job) -> Iterator[ChildSte
         yield ChildStep(WorkerLostError(text), is_last=True)
 
 
-def _opened(
-    stores: OrderedDict[str, SharedStore], path: str, settings: ReaderOptions
-) -> SharedStore:
+def _open(stores: OrderedDict[str, SharedStore], path: str, settings: ReaderOptions) -> SharedStore:
     """Return the store of a search. A few stores stay open, because their readers know the times of their logs."""
     name = repr((path, settings))
     store = stores.pop(name, None) or SharedStore(path, **settings)

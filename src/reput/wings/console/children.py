@@ -46,7 +46,7 @@ class SearchJob:
 
     Attributes:
         path, settings: The store, and how it was opened.
-        wanted: The conditions.
+        form: The conditions.
         share_bytes: The byte budget of the answer.
         user: The user of the request.
         search_s: Seconds after which the search ends.
@@ -54,17 +54,15 @@ class SearchJob:
 
     path: str
     settings: ReaderOptions
-    wanted: SearchForm
+    form: SearchForm
     share_bytes: int
     user: ConsoleUser
     search_s: float
 
     @classmethod
-    def of(
-        cls, store: SharedStore, wanted: SearchForm, share_bytes: int, until: Until
-    ) -> SearchJob:
+    def of(cls, store: SharedStore, form: SearchForm, share_bytes: int, until: Until) -> SearchJob:
         user, seconds = CURRENT.get(), until.left_s
-        return cls(store.path, store.settings, wanted, share_bytes, user, seconds)
+        return cls(store.path, store.settings, form, share_bytes, user, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +71,13 @@ class LiveJob:
 
     Attributes:
         stores: The name and path of each store, and how it was opened.
-        wanted, content: The conditions.
+        predicate, content: The conditions.
         cursors: By store, the physical offset at which to continue.
         user: The user of the request.
     """
 
     stores: tuple[tuple[str, str, ReaderOptions], ...]
-    wanted: TailFilter
+    predicate: TailFilter
     content: Content
     cursors: dict[str, int]
     user: ConsoleUser

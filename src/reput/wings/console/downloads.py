@@ -48,25 +48,25 @@ class Downloads:
         demand(Permission.DOWNLOAD, Permission.BODIES)
         query = request.query_params
         kind = choice(query, "format", tuple(_WRITERS))
-        wanted = search_of(query, MOST_MESSAGES, is_pasted=True, most=MOST_MESSAGES)
+        form = search_of(query, MOST_MESSAGES, is_pasted=True, most=MOST_MESSAGES)
         store = text(query, "store")
         names = [store] if store else self._mounts.names
         missing = [] if store else list(self._mounts.missing)
         stores = [self._mounts.named(name) for name in names]
         until = self._mounts.until()
-        collected = _Gathered(stores, wanted, until)
+        collected = _MessageMerge(stores, form, until)
         file = unnamed_file()
 
         def write() -> None:
-            write_all, _ = _WRITERS[kind]
+            writer, _ = _WRITERS[kind]
             try:
-                write_all(file, collected.messages(file))
+                writer(file, collected.messages(file))
             # The file has no name, so closing it frees its disk space.
             except BaseException:
                 file.close()
                 raise
 
-        await self._mounts.search(write, request, until, in_child=wanted.is_in_child)
+        await self._mounts.search(write, request, until, in_child=form.is_in_child)
         is_complete = not collected.problems and not missing
         name = "messages" if is_complete else "messages-incomplete"
         name += f"-first-{collected.count}" if collected.is_limited else ""
@@ -88,7 +88,7 @@ def attachment(
     return StreamingResponse(mounts.iterate(pieces), media_type=kind, headers=headers)
 
 
-class _Gathered:
+class _MessageMerge:
     """Gathers the messages of a search over all stores, newest first.
 
     Attributes:
@@ -98,9 +98,9 @@ class _Gathered:
     """
 
     def __init__(
-        self, stores: Sequence[tuple[str, SharedStore]], wanted: SearchForm, until: Until
+        self, stores: Sequence[tuple[str, SharedStore]], form: SearchForm, until: Until
     ) -> None:
-        self._stores, self._wanted, self._until = stores, wanted, until
+        self._stores, self._form, self._until = stores, form, until
         self.count, self.problems, self.is_limited = 0, list[str](), False
 
     def messages(self, file: IO[bytes]) -> Iterator[FoundMessage]:
@@ -108,23 +108,23 @@ class _Gathered:
         of_stores = [self._of_store(name, store) for name, store in self._stores]
         # merge() expects sorted inputs. If a broker's clock was set back, the times of its messages are not sorted, so
         # the merged messages are not sorted either. But none is lost.
-        found = merge(*of_stores, key=lambda one: -one.message.store_timestamp)
-        for one in islice(found, self._wanted.limit):
+        merged = merge(*of_stores, key=lambda match: -match.message.store_timestamp)
+        for match in islice(merged, self._form.limit):
             if file.tell() > _MOST_FILE_BYTES:
                 self.is_limited = True
                 return
             self.count += 1
-            yield one
-        self.is_limited |= next(found, None) is not None
+            yield match
+        self.is_limited |= next(merged, None) is not None
 
     def _of_store(self, name: str, store: SharedStore) -> Iterator[FoundMessage]:
-        wanted = self._wanted._replace(limit=min(self._wanted.limit, _PAGE))
+        form = self._form._replace(limit=min(self._form.limit, _PAGE))
         # The merge holds a page of every store at the same time. So the pages share the maximum size of one answer.
         share_bytes = max(HTTP.answer_bytes // len(self._stores), _LEAST_SHARE_BYTES)
         while True:
             outcome = None
             try:
-                for step in search(store, wanted, Share(share_bytes), self._until):
+                for step in search(store, form, Share(share_bytes), self._until):
                     if isinstance(step, Outcome):
                         outcome = step
                     elif isinstance(step, tuple):
@@ -140,7 +140,7 @@ class _Gathered:
                 self.problems.append(f"{name}: the time limit ended the search")
             if outcome.cursor is None or outcome.is_late:
                 return
-            wanted = wanted._replace(after=outcome.cursor)
+            form = form._replace(after=outcome.cursor)
 
 
 def _pieces(file: IO[bytes]) -> Generator[bytes, None, None]:
@@ -176,8 +176,8 @@ def _write_parquet(file: IO[bytes], messages: Iterator[FoundMessage]) -> None:
             writer.write_table(pa.Table.from_pylist(list(map(_parquet_row, some)), schema))
 
 
-def _parquet_row(found: FoundMessage) -> dict[str, Any]:
-    message = found.message
+def _parquet_row(match: FoundMessage) -> dict[str, Any]:
+    message = match.message
     sent = sent_body(message, HTTP.answer_bytes)
     names = (
         "topic", "queue_id", "queue_offset", "physical_offset", "flag", "sys_flag", "reconsume_times",
@@ -189,7 +189,7 @@ def _parquet_row(found: FoundMessage) -> dict[str, Any]:
     }
     fields = {
         **{name: getattr(message, name) for name in names}, **times,
-        "store": found.store, "size": message.size_bytes, "born_host": str(message.born_host),
+        "store": match.store, "size": message.size_bytes, "born_host": str(message.born_host),
         "store_host": str(message.store_host), "properties": list(message.properties.items()),
         "body": sent.data, "body_error": sent.error,
     }  # fmt: skip

@@ -59,26 +59,26 @@ class Group:
     @property
     def lag(self) -> int | None:
         """Return the number of messages that the group has not consumed; None if it is unknown in a queue."""
-        return lag_of_group(self.name, (one.queue for one in self.queues)).lag_messages
+        return lag_of_group(self.name, (part.queue for part in self.queues)).lag_messages
 
     @property
     def lag_ms(self) -> int | None:
         """Return the age (ms) of the oldest message that the group has not consumed; None if it is unknown."""
-        seconds = lag_of_group(self.name, (one.queue for one in self.queues)).lag_seconds
+        seconds = lag_of_group(self.name, (part.queue for part in self.queues)).lag_seconds
         return None if seconds is None else int(seconds * 1000)
 
     @property
     def expired(self) -> int:
         """Return the number of messages that expired before the group consumed them."""
-        return sum(one.queue.expired for one in self.queues)
+        return sum(part.queue.expired for part in self.queues)
 
     @property
     def topics(self) -> list[str]:
-        return sorted({one.queue.topic for one in self.queues})
+        return sorted({part.queue.topic for part in self.queues})
 
     @property
     def stores(self) -> list[str]:
-        return sorted({one.store for one in self.queues})
+        return sorted({part.store for part in self.queues})
 
 
 class DeadLetter(NamedTuple):
@@ -133,27 +133,27 @@ class GroupPages:
     async def groups(self, request: Request) -> Response:
         """Return a page of groups, the largest lag first."""
         query = request.query_params
-        search, asked = text(query, "search") or "", text(query, "store")
+        search, store_name = text(query, "search") or "", text(query, "store")
         page = page_number(query)
-        stores = self._mounts.chosen(asked)
+        stores = self._mounts.select(store_name)
         every, problems = await self._mounts.search(lambda: groups_of(stores))
-        problems += self._mounts.unread(asked)
-        found = [one for one in every if search.lower() in one.name.lower()]
-        found.sort(key=lambda one: (-(one.lag or 0), -one.dead, one.name))
+        problems += self._mounts.unread(store_name)
+        matches = [group for group in every if search.lower() in group.name.lower()]
+        matches.sort(key=lambda group: (-(group.lag or 0), -group.dead, group.name))
         first = (page - 1) * GROUPS_OF_A_PAGE
-        pages = -(-len(found) // GROUPS_OF_A_PAGE)
-        links = page_links("/groups", {"store": asked, "search": search}, page, pages)
+        pages = -(-len(matches) // GROUPS_OF_A_PAGE)
+        links = page_links("/groups", {"store": store_name, "search": search}, page, pages)
         return await self._views.page(
-            request, "groups.html", view="groups", total=len(every), found=len(found),
-            groups=found[first : first + GROUPS_OF_A_PAGE], first=first, links=links,
-            problems=problems, q={"search": search, "store": asked},
+            request, "groups.html", view="groups", total=len(every), found=len(matches),
+            groups=matches[first : first + GROUPS_OF_A_PAGE], first=first, links=links,
+            problems=problems, q={"search": search, "store": store_name},
         )  # fmt: skip
 
     async def group(self, request: Request) -> Response:
         """Return the page of one group: its queues, and its newest dead letters."""
-        name, asked = request.path_params["group"], text(request.query_params, "store")
-        stores = self._mounts.chosen(asked)
-        is_partial = not asked and bool(self._mounts.missing)
+        name, store_name = request.path_params["group"], text(request.query_params, "store")
+        stores = self._mounts.select(store_name)
+        is_partial = not store_name and bool(self._mounts.missing)
 
         def look() -> tuple[Group, list[DeadLetter], list[str]]:
             every, problems = groups_of(stores, name)
@@ -165,11 +165,11 @@ class GroupPages:
             return (every or [Group(name)])[0], dead, problems + more
 
         group, dead, problems = await self._mounts.search(look)
-        problems += self._mounts.unread(asked)
-        queues = sorted(group.queues, key=lambda one: -(one.queue.lag or 0))
+        problems += self._mounts.unread(store_name)
+        queues = sorted(group.queues, key=lambda part: -(part.queue.lag or 0))
         return await self._views.page(
             request, "group.html", view="groups", group=group, queues=queues[:_MOST_QUEUES],
-            dead=dead, problems=problems, q={"store": asked}, copies=_with_copies(dead),
+            dead=dead, problems=problems, q={"store": store_name}, copies=_with_copies(dead),
             dead_topic=DEAD_LETTER_TOPIC_PREFIX + name,
         )  # fmt: skip
 
@@ -187,10 +187,10 @@ def groups_of(
         try:
             for queue in () if is_url(store.path) else consumer_lag(store, store.path):
                 if only in (None, queue.group):
-                    own = groups.setdefault(queue.group, Group(queue.group))
+                    lag_group = groups.setdefault(queue.group, Group(queue.group))
                     if (problem := queue.problem or queue.age_problem) is not None:
                         problems.append(f"{name}: group {queue.group}: {problem}")
-                    own.queues.append(QueueOfGroup(name, queue))
+                    lag_group.queues.append(QueueOfGroup(name, queue))
             for group, count in _dead_counts(store, only):
                 counts = groups.setdefault(group, Group(group)).dead_by_store
                 if count:
@@ -217,8 +217,10 @@ def _dead_counts(store: SharedStore, only: str | None) -> Iterable[tuple[str, in
 def _with_copies(letters: Sequence[DeadLetter]) -> list[str]:
     """Return the stores that have a copy of a dead letter: the same message at the same place of the same log."""
     stores: dict[tuple[str, int], set[str]] = {}
-    for one in letters:
-        stores.setdefault((one.message_id, one.row.store_timestamp), set()).add(one.row.store)
+    for letter in letters:
+        stores.setdefault((letter.message_id, letter.row.store_timestamp), set()).add(
+            letter.row.store
+        )
     return sorted({name for names in stores.values() if len(names) > 1 for name in names})
 
 
@@ -226,7 +228,7 @@ def dead_letters_of(
     stores: Sequence[tuple[str, SharedStore]], group: str
 ) -> tuple[list[DeadLetter], list[str]]:
     """Return the newest dead letters of a group, newest first, and a line per problem."""
-    found: list[DeadLetter] = []
+    letters: list[DeadLetter] = []
     problems = []
     most_bytes = max(HTTP.answer_bytes // max(len(stores), 1), 1)
     for name, store in stores:
@@ -237,6 +239,6 @@ def dead_letters_of(
             problems.append(f"{name}: {error}")
             continue
         problems += [f"{name}: {problem}" for problem in page.problems]
-        found += [DeadLetter.of(name, message) for message in page.messages]
-    found.sort(key=lambda one: one.row.store_timestamp, reverse=True)
-    return found[:_MOST_DEAD], problems
+        letters += [DeadLetter.of(name, message) for message in page.messages]
+    letters.sort(key=lambda letter: letter.row.store_timestamp, reverse=True)
+    return letters[:_MOST_DEAD], problems

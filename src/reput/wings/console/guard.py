@@ -32,10 +32,13 @@ class Guard:
     def look(self) -> None:
         """Close slow connections. Drop the largest unread answers until the sum of all is below the limit."""
         now = time.monotonic()
-        for each in list(self.connections):
-            each.look(now)
-        while sum(each.unsent_bytes for each in self.connections) > self.limits.unsent_bytes:
-            max(self.connections, key=lambda each: each.unsent_bytes).drop()
+        for connection in list(self.connections):
+            connection.look(now)
+        while (
+            sum(connection.unsent_bytes for connection in self.connections)
+            > self.limits.unsent_bytes
+        ):
+            max(self.connections, key=lambda connection: connection.unsent_bytes).drop()
 
     def admit(self, new: Guarded) -> None:
         """Accept a connection.
@@ -45,8 +48,8 @@ class Guard:
         self.connections.add(new)
         if len(self.connections) > self.limits.connections:
             # Browsers keep connections open for later requests. Such a connection is the cheapest to lose.
-            silent = [each for each in self.connections if each.is_silent]
-            min(silent, key=lambda each: each.silent_since, default=new).drop()
+            silent = [connection for connection in self.connections if connection.is_silent]
+            min(silent, key=lambda connection: connection.silent_since, default=new).drop()
 
 
 class Guarded(H11Protocol):
@@ -79,8 +82,8 @@ class Guarded(H11Protocol):
         """Return whether the connection waits for a request, or for the rest of a request."""
         # `cycle` is None before the first request, although its annotation excludes None.
         cycle: RequestResponseCycle | None = self.cycle
-        is_asked = cycle is not None and not cycle.response_complete and not cycle.more_body
-        return not is_asked and not self.unsent_bytes
+        has_request = cycle is not None and not cycle.response_complete and not cycle.more_body
+        return not has_request and not self.unsent_bytes
 
     def look(self, now: float) -> None:
         """Close the connection if its request does not arrive in time, or its answer is not read."""

@@ -53,23 +53,27 @@ class Api:
         after = text(request.query_params, "after")
         every = {*self._mounts.names, *self._mounts.missing}
         names = iter(sorted(name for name in every if after is None or name > after))
-        return await self._mounts.run(lambda: _listed("stores", "store", map(self._facts, names)))
+        return await self._mounts.run(
+            lambda: _list_page("stores", "store", map(self._facts, names))
+        )
 
     def _facts(self, name: str) -> dict[str, Any]:
         """Return the summary of a store, or its error, so that one unreadable store does not hide the others."""
         try:
             _, store = self._mounts.named(name)
             met = store.unreadable.ranges()[-_MOST_UNREADABLE:]
-            return facts_of(name, store).as_json() | {"unreadable": [one.as_json() for one in met]}
+            return facts_of(name, store).as_json() | {
+                "unreadable": [part.as_json() for part in met]
+            }
         except ReputError as error:
             return {"store": name, **Failure.of(error).as_json()}
 
     async def topics(self, request: Request) -> Response:
         _, store = self._store(request)
         topic, after = (text(request.query_params, name) for name in ("topic", "after"))
-        found = each_topic(store, topic, after)
+        facts = each_topic(store, topic, after)
         return await self._mounts.run(
-            lambda: _listed("topics", "topic", (one.as_json() for one in found))
+            lambda: _list_page("topics", "topic", (topic_facts.as_json() for topic_facts in facts))
         )
 
     async def volume(self, request: Request) -> Response:
@@ -79,29 +83,29 @@ class Api:
         if not 1 <= parts <= _MOST_PARTS:
             raise UsageError(f"parts must be 1 to {_MOST_PARTS:,}", arguments=["parts"])
         begin, end = time(query, "begin"), time(query, "end")
-        found = await self._mounts.run(lambda: volume_of_topic(store, topic, begin, end, parts))
+        volume = await self._mounts.run(lambda: volume_of_topic(store, topic, begin, end, parts))
         return JSON(
-            {"topic": topic, "begin_ms": found.begin_ms, "part_ms": found.part_ms,
-             "messages": found.messages}
+            {"topic": topic, "begin_ms": volume.begin_ms, "part_ms": volume.part_ms,
+             "messages": volume.messages}
         )  # fmt: skip
 
     async def messages(self, request: Request) -> Response:
         _, store = self._store(request)
-        return await self._found(request, store, search_of(request.query_params))
+        return await self._search(request, store, search_of(request.query_params))
 
     async def message(self, request: Request) -> Response:
         _, store = self._store(request)
         topic = text(request.query_params, "topic")
         keys = (request.path_params["id"],)
-        wanted = SearchForm(topic, keys, None, None, arguments.MOST_MESSAGES, None)
-        return await self._found(request, store, wanted, must_exist=True)
+        form = SearchForm(topic, keys, None, None, arguments.MOST_MESSAGES, None)
+        return await self._search(request, store, form, must_exist=True)
 
-    async def _found(
-        self, request: Request, store: SharedStore, wanted: SearchForm, must_exist: bool = False
+    async def _search(
+        self, request: Request, store: SharedStore, form: SearchForm, must_exist: bool = False
     ) -> Response:
         share = Share()
         until = self._mounts.until()
-        steps, in_child = search(store, wanted, share, until), wanted.is_in_child
+        steps, in_child = search(store, form, share, until), form.is_in_child
         # Raise BusyError now if too many searches are running: once an answer has begun, its status cannot change.
         self._mounts.check_room()
         if choice(request.query_params, "format", ("json", "jsonl")) == "jsonl":
@@ -110,9 +114,9 @@ class Api:
         def answer() -> Response:
             *parts, outcome = steps
             assert isinstance(outcome, Outcome)
-            messages = [one for part in parts if isinstance(part, tuple) for one in part]
+            messages = [message for part in parts if isinstance(part, tuple) for message in part]
             if must_exist and not messages and outcome.is_complete and not until.is_stopped:
-                raise MessageNotFoundError(f"no message with the id {wanted.keys[0]!r}")
+                raise MessageNotFoundError(f"no message with the id {form.keys[0]!r}")
             end = _end_fields(outcome, until)
             return JSON({"messages": list(map(share.fields, messages)), **end})
 
@@ -137,7 +141,7 @@ class Api:
                     "min_offset": pulled.min_offset,
                     "max_offset": pulled.max_offset,
                     "complete": pulled.is_complete,
-                    "unreadable": [each.as_json() for each in pulled.unreadable],
+                    "unreadable": [problem.as_json() for problem in pulled.unreadable],
                 }
             )
 
@@ -146,28 +150,28 @@ class Api:
     async def trace(self, request: Request) -> Response:
         query = request.query_params
         store = text(query, "store")
-        missing, stores = self._mounts.unread(store), self._mounts.chosen(store)
-        key, message_id, topic = (text(query, one) for one in ("key", "message", "topic"))
+        missing, stores = self._mounts.unread(store), self._mounts.select(store)
+        key, message_id, topic = (text(query, part) for part in ("key", "message", "topic"))
         as_lines = choice(query, "format", ("json", "jsonl")) == "jsonl"
 
         def answer() -> Response:
             life, _, problems = traced(stores, key=key, message_id=message_id, topic=topic)
             problems += missing
             # All bodies together must fit into the answer. If the user may not see bodies, every body is omitted.
-            each = (
+            most_bytes = (
                 0
                 if not may(Permission.BODIES)
                 else HTTP.answer_bytes // (_JSON_TO_A_BYTE * max(len(life.events), 1))
             )
-            *parts, end = life_fields(life, each)
+            *parts, end = life_fields(life, most_bytes)
             if problems:
                 end |= {"complete": False, "failed": problems}
             head = {"schema": TRACE_SCHEMA, "stores": [name for name, _ in stores], "key": key, "message": message_id,
                     "topic": topic}  # fmt: skip
             if as_lines:
                 return Response(b"".join(map(_line, [head, *parts, end])), media_type=LINES)
-            events = [one for one in parts if "event" in one]
-            reasons = [one for one in parts if "reason" in one]
+            events = [part for part in parts if "event" in part]
+            reasons = [part for part in parts if "reason" in part]
             return JSON({**head, **end, "events": events, "reasons": reasons})
 
         return await self._mounts.search(answer)
@@ -187,20 +191,20 @@ class Api:
         return StreamingResponse(self._mounts.iterate(lines, in_child=in_child), media_type=LINES)
 
 
-def _listed(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
+def _list_page(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
     """Return as many entries as fit into an answer, but at least one.
 
     Also return a cursor for the other entries: the field `key` of the last returned entry.
     """
-    taken, left, has_more = list[dict[str, Any]](), HTTP.answer_bytes, False
+    page, budget, has_more = list[dict[str, Any]](), HTTP.answer_bytes, False
     for entry in entries:
-        left -= len(json_text(entry))
-        if taken and left < 0:
+        budget -= len(json_text(entry))
+        if page and budget < 0:
             has_more = True
             break
-        taken.append(entry)
-    cursor = taken[-1][key] if has_more else None
-    return JSON({name: taken, "has_more": has_more, "cursor": cursor})
+        page.append(entry)
+    cursor = page[-1][key] if has_more else None
+    return JSON({name: page, "has_more": has_more, "cursor": cursor})
 
 
 def _search_lines(steps: Steps, share: Share, until: Until) -> Lines:
@@ -229,7 +233,7 @@ def _end_fields(outcome: Outcome, until: Until) -> dict[str, Any]:
         "complete": outcome.is_complete and not is_cut,
         "has_more": outcome.cursor is not None,
         "cursor": outcome.cursor,
-        "unreadable": [one.as_json() for one in outcome.problems[:_MOST_FINDINGS]],
+        "unreadable": [problem.as_json() for problem in outcome.problems[:_MOST_FINDINGS]],
         "unreadable_count": len(outcome.problems),
         "coverage": None if outcome.coverage is None else coverage_fields(outcome.coverage),
     }

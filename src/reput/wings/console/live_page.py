@@ -31,32 +31,32 @@ if TYPE_CHECKING:
     from reput.wings.console.children import LiveJob
 
 _FIELDS = ("topic", "key", "tags", "contains", "how", "store")
-_MOST_IN_ADDRESS, _MOST_KEPT = 50, 100_000
+_MOST_IN_ADDRESS, _MOST_CURSORS = 50, 100_000
 _FORGOTTEN = (
     "This page was idle for so long that the server has forgotten its position; "
     "it starts again with the newest messages."
 )
 
 
-class _KeptCursors:
+class _SavedCursors:
     """Keeps the cursors (offsets at which to continue) of pages that show many stores.
 
     The cursors of a page are kept together, under a random name. If there are too many cursors, the cursors of the page
     that was idle longest are dropped. Not thread-safe.
     """
 
-    def __init__(self, most: int = _MOST_KEPT) -> None:
+    def __init__(self, most: int = _MOST_CURSORS) -> None:
         self._most, self._count = most, 0
-        self._kept: OrderedDict[str, tuple[dict[str, int], str]] = OrderedDict()
+        self._saved: OrderedDict[str, tuple[dict[str, int], str]] = OrderedDict()
 
     def get(self, name: str) -> dict[str, int] | None:
         """Return cursors, and drop the cursors of the preceding request, which the page no longer needs."""
-        found = self._kept.get(name)
-        if found is None:
+        cursors = self._saved.get(name)
+        if cursors is None:
             return None
-        self._kept.move_to_end(name)
-        self._drop(found[1])
-        return found[0]
+        self._saved.move_to_end(name)
+        self._drop(cursors[1])
+        return cursors[0]
 
     def put(self, cursors: dict[str, int], before: str) -> str:
         """Keep cursors, and return their name.
@@ -65,15 +65,15 @@ class _KeptCursors:
         its cursors are dropped only when the new cursors are first used.
         """
         name = secrets.token_urlsafe(12)
-        self._kept[name] = cursors, before
+        self._saved[name] = cursors, before
         self._count += len(cursors)
         # Keep the newest set of cursors even if it alone exceeds the limit. Otherwise, its page could never continue.
-        while self._count > self._most and len(self._kept) > 1:
-            self._drop(next(iter(self._kept)))
+        while self._count > self._most and len(self._saved) > 1:
+            self._drop(next(iter(self._saved)))
         return name
 
     def _drop(self, name: str) -> None:
-        dropped = self._kept.pop(name, None)
+        dropped = self._saved.pop(name, None)
         self._count -= len(dropped[0]) if dropped else 0
 
 
@@ -82,7 +82,7 @@ class LivePage:
 
     def __init__(self, views: Views) -> None:
         self._views, self._mounts = views, views.mounts
-        self._kept = _KeptCursors()
+        self._saved = _SavedCursors()
 
     async def live(self, request: Request) -> Response:
         return await self._answer(request, "live.html")
@@ -94,16 +94,18 @@ class LivePage:
     async def _answer(self, request: Request, template: str) -> Response:
         query = request.query_params
         q = {name: text(query, name) or "" for name in _FIELDS}
-        missing, stores = self._mounts.unread(q["store"]), self._mounts.chosen(q["store"])
-        wanted = TailFilter(
+        missing, stores = self._mounts.unread(q["store"]), self._mounts.select(q["store"])
+        predicate = TailFilter(
             q["topic"] or None, None, q["key"] or None, frozenset(wanted_tags(q["tags"] or None))
         )
         content = content_of(query)
         cursors = cursors_of(query, [name for name, _ in stores])
         at = text(query, "at") or ""
-        kept = self._kept.get(at) if at else None
-        tails = await self._arrivals(request, stores, wanted, content, {**cursors, **(kept or {})})
-        forgotten = [_FORGOTTEN] if at and kept is None else []
+        saved = self._saved.get(at) if at else None
+        tails = await self._arrivals(
+            request, stores, predicate, content, {**cursors, **(saved or {})}
+        )
+        forgotten = [_FORGOTTEN] if at and saved is None else []
         tails.notes[:0] = missing + forgotten
         return await self._views.page(
             request, template, view="live", q=q, tails=tails, link=self._query(tails, q, at)
@@ -113,17 +115,17 @@ class LivePage:
         self,
         request: Request,
         stores: Sequence[tuple[str, SharedStore]],
-        wanted: TailFilter,
+        predicate: TailFilter,
         content: Content | None,
         cursors: dict[str, int],
     ) -> NewRows:
         """Read new messages. With a condition on contents, a child process reads them."""
         if content is None:
-            return await self._mounts.search(partial(new_rows, stores, wanted, cursors))
+            return await self._mounts.search(partial(new_rows, stores, predicate, cursors))
         from reput.wings.console.children import LiveJob
 
         places = tuple((name, store.path, store.settings) for name, store in stores)
-        job = LiveJob(places, wanted, content, cursors, CURRENT.get())
+        job = LiveJob(places, predicate, content, cursors, CURRENT.get())
         until = self._mounts.until()
         return await self._mounts.search(
             partial(_in_child, job, until), request, until, in_child=True
@@ -133,7 +135,7 @@ class LivePage:
         """Return the query string with which the page requests later messages."""
         pairs = [(name, value) for name, value in q.items() if value]
         if len(tails.cursors) > _MOST_IN_ADDRESS:
-            pairs.append(("at", self._kept.put(tails.cursors, before)))
+            pairs.append(("at", self._saved.put(tails.cursors, before)))
         else:
             pairs += [("after", f"{name}:{offset}") for name, offset in tails.cursors.items()]
         return "?" + urlencode(pairs, errors="surrogatepass")

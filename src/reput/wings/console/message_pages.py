@@ -28,7 +28,9 @@ from reput.wings.lakes.body_decoders import json_text_of
 from reput.wings.serve import HTTP
 
 _BYTES = "application/octet-stream"
-_MOST_SHOWN = 1 << 18  # Maximum number of characters on a page. Browsers take long to lay out more.
+_MOST_CHARACTERS = (
+    1 << 18
+)  # Maximum number of characters on a page. Browsers take long to lay out more.
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,8 @@ class ShownBody:
     @classmethod
     def of(cls, message: MessageExt, view: str, decoder: BodyDecoder | None = None) -> ShownBody:
         sent = sent_body(message, HTTP.answer_bytes)
-        shown = body_text(sent.data, _MOST_SHOWN)
-        views = {"JSON": ("json", "text", "hex"), "text": ("text", "hex")}.get(shown.kind, ("hex",))
+        body = body_text(sent.data, _MOST_CHARACTERS)
+        views = {"JSON": ("json", "text", "hex"), "text": ("text", "hex")}.get(body.kind, ("hex",))
         chinese = chinese_text(sent.data) if views == ("hex",) else None
         if chinese is not None:
             views = ("gb18030", "hex")
@@ -56,18 +58,18 @@ class ShownBody:
         if view not in views:
             view = views[0]
         if view == "hex":
-            shown = body_hex(sent.data)
+            body = body_hex(sent.data)
         elif decoder is not None and decoded is not None and view == decoder.name:
-            shown = BodyText("JSON", decoded)
+            body = BodyText("JSON", decoded)
         elif view == "gb18030":
-            shown = BodyText("text", printable(chinese or "", keep="\n\t"))
-        elif view == "text" and shown.kind == "JSON":
-            shown = BodyText("text", sent.data.decode())
-        if len(shown.lines) > _MOST_SHOWN:
-            rest = shown.lines[_MOST_SHOWN:].encode("utf-8", "surrogatepass")
-            unshown_bytes = len(rest) + shown.unshown_bytes
-            shown = BodyText(shown.kind, shown.lines[:_MOST_SHOWN], unshown_bytes)
-        return cls(view, views, shown, len(sent.data), sent.error, sent.was_compressed)
+            body = BodyText("text", printable(chinese or "", keep="\n\t"))
+        elif view == "text" and body.kind == "JSON":
+            body = BodyText("text", sent.data.decode())
+        if len(body.lines) > _MOST_CHARACTERS:
+            rest = body.lines[_MOST_CHARACTERS:].encode("utf-8", "surrogatepass")
+            unshown_bytes = len(rest) + body.unshown_bytes
+            body = BodyText(body.kind, body.lines[:_MOST_CHARACTERS], unshown_bytes)
+        return cls(view, views, body, len(sent.data), sent.error, sent.was_compressed)
 
 
 def chinese_text(body: bytes) -> str | None:
@@ -78,7 +80,7 @@ def chinese_text(body: bytes) -> str | None:
         return None
     # A binary body may be valid GB18030 by chance, but it usually contains control characters.
     is_plain = all(character.isprintable() or character in "\r\n\t" for character in text)
-    return text if is_plain and any("\u4e00" <= one <= "\u9fff" for one in text) else None
+    return text if is_plain and any("\u4e00" <= sign <= "\u9fff" for sign in text) else None
 
 
 def _decoded(decoder: BodyDecoder, body: bytes) -> str | None:
@@ -98,7 +100,7 @@ class MessagePages:
 
     def _decoder(self, topic: str) -> BodyDecoder | None:
         """Return the first decoder whose pattern matches a topic; None if there is none."""
-        fitting = (one for name, one in self._decoders.items() if fnmatchcase(topic, name))
+        fitting = (decoder for name, decoder in self._decoders.items() if fnmatchcase(topic, name))
         return next(fitting, None)
 
     async def message(self, request: Request) -> Response:
@@ -138,15 +140,15 @@ class MessagePages:
             return await self._views.page(
                 request, "trace.html", view="trace", q=q, life=None, covered=[], store=q["store"]
             )
-        missing, stores = self._mounts.unread(q["store"]), self._mounts.chosen(q["store"])
-        asked = {"key": q["key"], "message_id": q["message"], "topic": q["topic"]}
-        life, names, problems = await self._mounts.search(lambda: traced(stores, **asked))
-        covered = [line for one in life.searched for line in coverage_in_words(one.coverage)]
+        missing, stores = self._mounts.unread(q["store"]), self._mounts.select(q["store"])
+        question = {"key": q["key"], "message_id": q["message"], "topic": q["topic"]}
+        life, names, problems = await self._mounts.search(lambda: traced(stores, **question))
+        ranges = [line for search in life.searched for line in coverage_in_words(search.coverage)]
         if len(stores) > 1:
-            total = sum(one.coverage.log.size_bytes for one in life.searched)
-            covered = [f"Searched {number(total)} bytes of log in {number(len(stores))} stores."]
+            total = sum(search.coverage.log.size_bytes for search in life.searched)
+            ranges = [f"Searched {number(total)} bytes of log in {number(len(stores))} stores."]
         return await self._views.page(
-            request, "trace.html", view="trace", q=q, store=q["store"], life=life, covered=covered,
+            request, "trace.html", view="trace", q=q, store=q["store"], life=life, covered=ranges,
             gaps=[_gap(event.gap_ms) for event in life.events],
             incomplete=[*problems, *missing, *_missing(life)],
             names=names,
@@ -154,7 +156,7 @@ class MessagePages:
 
 
 def traced(
-    stores: Sequence[tuple[str, SharedStore]], **asked: str | None
+    stores: Sequence[tuple[str, SharedStore]], **question: str | None
 ) -> tuple[Life, dict[str, str], list[str]]:
     """Trace a message over several stores.
 
@@ -174,7 +176,7 @@ def traced(
                 problems.append(f"{name}: not searched: {error}")
         while True:
             try:
-                return trace(readers, **asked), names, problems  # type: ignore[arg-type]
+                return trace(readers, **question), names, problems  # type: ignore[arg-type]
             except StoreError:
                 # One store may have vanished since it was opened. Trace in the others.
                 broken = {reader.path: why for reader in readers if (why := _why_broken(reader))}
@@ -202,26 +204,26 @@ def _gap(gap_ms: int | None) -> int:
 
 def _missing(life: Life) -> list[str]:
     """Return the reasons why records may be missing from a trace."""
-    found = []
-    for one in life.searched:
-        found += [str(problem) for problem in (*one.coverage.unreadable, *one.problems)]
-        if one.is_shortened:
-            found.append("There are more messages with this key; only the newest were followed.")
-        if one.unread:
-            found.append(
-                f"{number(one.unread)} messages of retry, dead letter, schedule and op queues were not read, "
+    reasons = []
+    for search in life.searched:
+        reasons += [str(problem) for problem in (*search.coverage.unreadable, *search.problems)]
+        if search.is_shortened:
+            reasons.append("There are more messages with this key; only the newest were followed.")
+        if search.unread:
+            reasons.append(
+                f"{number(search.unread)} messages of retry, dead letter, schedule and op queues were not read, "
                 "because there are too many."
             )
-    return found
+    return reasons
 
 
 def _around(store: SharedStore, message: MessageExt) -> dict[str, int]:
     """Return the physical offsets of the preceding and the next message in the queue."""
-    found = {}
+    offsets = {}
     for name, step in (("before", -1), ("after", 1)):
         try:
             place = message.topic, message.queue_id, message.queue_offset + step
-            found[name] = store.get_by_queue(*place).physical_offset
+            offsets[name] = store.get_by_queue(*place).physical_offset
         except (MessageNotFoundError, StoreError):
             continue
-    return found
+    return offsets

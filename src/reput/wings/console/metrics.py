@@ -90,7 +90,7 @@ class Metrics:
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
-    def measured(self, app: ASGIApp) -> ASGIApp:
+    def middleware(self, app: ASGIApp) -> ASGIApp:
         """Wrap the app in a middleware that counts and measures requests by route. Return the middleware."""
 
         async def run(scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,7 +117,7 @@ class Metrics:
         return run
 
 
-class _Counted(NamedTuple):
+class _StoreCounts(NamedTuple):
     """Figures of a store that are slow to compute.
 
     Attributes:
@@ -169,18 +169,18 @@ class _StoreCollector(Collector):
                 gauges["reput_store_begin_offset"].add_metric([store], begin)
         for store in self._mounts.missing:
             gauges["reput_store_up"].add_metric([store], 0)
-        for store, seen in seen_last.items():
-            counted = seen.result
-            if counted.queues is not None and counted.end_offset is not None:
-                gauges["reput_store_end_offset"].add_metric([store], counted.end_offset)
-                gauges["reput_store_queues"].add_metric([store], counted.queues)
-                gauges["reput_store_counted_seconds"].add_metric([store], seen.seen_ms / 1000)
-            if counted.groups is not None:
-                left_out = counted.groups - min(len(counted.lag), share)
-                gauges["reput_store_groups"].add_metric([store], counted.groups)
+        for store, latest in seen_last.items():
+            counts = latest.result
+            if counts.queues is not None and counts.end_offset is not None:
+                gauges["reput_store_end_offset"].add_metric([store], counts.end_offset)
+                gauges["reput_store_queues"].add_metric([store], counts.queues)
+                gauges["reput_store_counted_seconds"].add_metric([store], latest.seen_ms / 1000)
+            if counts.groups is not None:
+                left_out = counts.groups - min(len(counts.lag), share)
+                gauges["reput_store_groups"].add_metric([store], counts.groups)
                 gauges["reput_store_groups_left_out"].add_metric([store], left_out)
-                gauges["reput_store_groups_lag_unknown"].add_metric([store], counted.unknown)
-            for group in counted.lag[:share]:
+                gauges["reput_store_groups_lag_unknown"].add_metric([store], counts.unknown)
+            for group in counts.lag[:share]:
                 # A figure that is unknown has no metric.
                 for name, metric in lags.items():
                     if (value := getattr(group, name)) is not None:
@@ -227,21 +227,21 @@ class _StoreCollector(Collector):
             return store.begin_offset()
         return None
 
-    def _count(self, name: str) -> _Counted:
+    def _count(self, name: str) -> _StoreCounts:
         try:
             _, store = self._mounts.named(name)
             end, queues = store.end_offset(), len(store.list_queues())
         except ReputError:
-            return _Counted()
+            return _StoreCounts()
         if is_url(store.path):
-            return _Counted(end, queues)
+            return _StoreCounts(end, queues)
         try:
             groups = group_lags(consumer_lag(store, store.path))
         except ReputError:
-            return _Counted(end, queues)
-        unknown = sum(one.lag_messages is None for one in groups)
-        named = [one for one in groups if len(one.group) <= _MOST_NAME]
-        return _Counted(end, queues, len(groups), unknown, tuple(named[:_MOST_GROUPS]))
+            return _StoreCounts(end, queues)
+        unknown = sum(group.lag_messages is None for group in groups)
+        named = [group for group in groups if len(group.group) <= _MOST_NAME]
+        return _StoreCounts(end, queues, len(groups), unknown, tuple(named[:_MOST_GROUPS]))
 
 
 class _SurveyCollector(Collector):
@@ -273,12 +273,12 @@ class _SurveyCollector(Collector):
                 if value is not None:
                     gauges[name].add_metric([store], value)
             if answer.report is not None:
-                counts = Counts(one.severity for one in answer.report.findings)
+                counts = Counts(item.severity for item in answer.report.findings)
                 for severity in Severity:
                     findings.add_metric([store, severity], counts[severity])
                 surveyed.add_metric([store], answer.report.surveyed_ms / 1000)
         yield from (*gauges.values(), findings, surveyed)
-        answers = [one.result for one in latest.values()]
+        answers = [item.result for item in latest.values()]
         for label in ("topic", "file"):
             for name, text, rows in part_figures(answers, label):
                 gauge = GaugeMetricFamily(name, text, labels=["store", label])

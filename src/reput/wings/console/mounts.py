@@ -108,7 +108,7 @@ class Mounts:
     @property
     def missing(self) -> dict[str, MissingStore]:
         """Return the missing stores by name."""
-        return {one.name: one for one in self._missing()}
+        return {store.name: store for store in self._missing()}
 
     def unread(self, name: str | None) -> list[str]:
         """Return a line per missing store that a request concerns: none if it names a store.
@@ -143,12 +143,12 @@ class Mounts:
             if not names and missing:
                 raise StoreUnreachableError("; ".join(map(str, missing.values())))
             if len(names) + len(missing) != 1:
-                every = [*names, *(f"{one} (missing)" for one in missing)]
+                every = [*names, *(f"{missing_name} (missing)" for missing_name in missing)]
                 choice = f"set the parameter store to one of: {', '.join(every)}"
                 raise UsageError(choice if names else "no store is open", arguments=["store"])
             name = names[0]
-        if (gone := missing.get(name)) is not None and name not in names:
-            raise StoreUnreachableError(str(gone))
+        if (absent := missing.get(name)) is not None and name not in names:
+            raise StoreUnreachableError(str(absent))
         store = self._stores.get(name)
         if store is None:
             raise UnknownStoreError(
@@ -156,14 +156,14 @@ class Mounts:
             )
         return name, store
 
-    def chosen(self, name: str | None) -> list[tuple[str, SharedStore]]:
+    def select(self, name: str | None) -> list[tuple[str, SharedStore]]:
         """Return the store with this name, or all open stores for None (see `unread`).
 
         Raises StoreNotFoundError, StoreUnreachableError.
         """
         if not (name or self.names):
             self.named(None)
-        return [self.named(each) for each in ([name] if name else self.names)]
+        return [self.named(store_name) for store_name in ([name] if name else self.names)]
 
     async def run_aside(self, call: Callable[[], Result], seconds: float) -> Result | None:
         """Run a call in a thread that is reserved for health checks and metrics; return None after a timeout.
@@ -199,7 +199,7 @@ class Mounts:
         if request is not None and until is not None:
             watching = asyncio.create_task(_stop_without_client(request, until))
         try:
-            with self._search_counted():
+            with self._search_slot():
                 return await run_sync(call, limiter=self._search_limiter(in_child))
         finally:
             if watching is not None:
@@ -214,7 +214,7 @@ class Mounts:
         and are not yielded. Raises BusyError.
         """
         try:
-            with self._search_counted():
+            with self._search_slot():
                 while True:
                     limiter = self._search_limiter(in_child)
                     piece = await run_sync(next, pieces, _END, limiter=limiter)
@@ -239,8 +239,8 @@ class Mounts:
         from reput.engine.check import check_store
 
         # If the store is read together with an archive of older files, check only the store itself.
-        both = split_joined(store.path)
-        path = store.path if both is None else both[1]
+        parts = split_joined(store.path)
+        path = store.path if parts is None else parts[1]
         if is_url(path):
             raise UsageError(f"{path}: only a store on a local disk can be checked")
         if not is_full:
@@ -261,7 +261,7 @@ class Mounts:
             raise BusyError(f"{self._searches:,} searches are running; try again in some seconds")
 
     @contextmanager
-    def _search_counted(self) -> Iterator[None]:
+    def _search_slot(self) -> Iterator[None]:
         self.check_room()
         self._searches += 1
         try:

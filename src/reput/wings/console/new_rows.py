@@ -40,7 +40,7 @@ class NewRows:
 
 def new_rows(
     stores: Sequence[tuple[str, SharedStore | Callable[[], SharedStore]]],
-    wanted: TailFilter,
+    predicate: TailFilter,
     cursors: Mapping[str, int],
     content: Content | None = None,
 ) -> NewRows:
@@ -54,41 +54,41 @@ def new_rows(
     Raises:
         UsageError: The conditions are invalid.
     """
-    rows_reader = _NewRowsReader(wanted, content, NewRows(dict(cursors)))
+    rows_reader = _NewRowsReader(predicate, content, NewRows(dict(cursors)))
     # Begin with a different store in each request. Otherwise, the last stores would not be read if time is short.
     turn = int(rows_reader.until * 1000) % max(len(stores), 1)
     for name, store in (*stores[turn:], *stores[:turn]):
         rows_reader.read(name, store)
-    found = rows_reader.found
-    found.rows.sort(key=lambda row: row.store_timestamp, reverse=True)
-    del found.rows[_MOST_ROWS:]
-    return found
+    result = rows_reader.result
+    result.rows.sort(key=lambda row: row.store_timestamp, reverse=True)
+    del result.rows[_MOST_ROWS:]
+    return result
 
 
 class _NewRowsReader:
     """One request of the live page.
 
     Attributes:
-        found: What was read so far.
+        result: What was read so far.
         until: The end of its time.
     """
 
-    def __init__(self, wanted: TailFilter, content: Content | None, found: NewRows) -> None:
-        self._wanted, self._content, self.found = wanted, content, found
+    def __init__(self, predicate: TailFilter, content: Content | None, result: NewRows) -> None:
+        self._predicate, self._content, self.result = predicate, content, result
         self.until = time.monotonic() + _SECONDS
 
     @property
     def _is_full(self) -> bool:
-        return len(self.found.rows) >= _MOST_ROWS or time.monotonic() > self.until
+        return len(self.result.rows) >= _MOST_ROWS or time.monotonic() > self.until
 
     def read(self, name: str, store: SharedStore | Callable[[], SharedStore]) -> None:
-        begin = self.found.cursors.get(name)
+        begin = self.result.cursors.get(name)
         if begin is not None and self._is_full:
             return  # Skip this store. The next request continues at its old cursor.
         try:
-            opened = store if isinstance(store, SharedStore) else store()
-            with opened.reader() as reader:
-                tail = LogTail(reader, self._wanted)
+            shared = store if isinstance(store, SharedStore) else store()
+            with shared.reader() as reader:
+                tail = LogTail(reader, self._predicate)
                 if begin is None:
                     self._first(name, tail)
                 else:
@@ -98,22 +98,22 @@ class _NewRowsReader:
                     # Nobody can read so many messages. Continue with the newest ones.
                     if end - begin > _MOST_BEHIND_BYTES:
                         tail.position = end
-                        self.found.notes.append(
+                        self.result.notes.append(
                             f"{name}: {end - begin:,} bytes were written too fast to be shown"
                         )
                     self._new(name, tail)
-                self.found.cursors[name] = tail.position
+                self.result.cursors[name] = tail.position
         except UsageError:
             # The search conditions are invalid, so every store would refuse them. Report the error only once.
             raise
         except ReputError as error:
-            self.found.notes.append(f"{name}: {error}")
+            self.result.notes.append(f"{name}: {error}")
 
     def _first(self, name: str, tail: LogTail) -> None:
-        found = tail.last(_FIRST_ROWS)
-        self.found.rows += [Row.of(name, message) for message in found if self._takes(message)]
-        oldest = found[0].physical_offset if len(found) == _FIRST_ROWS else None
-        self.found.notes += [f"{name}: {one}" for one in tail.coverage(oldest).unreadable]
+        messages = tail.last(_FIRST_ROWS)
+        self.result.rows += [Row.of(name, message) for message in messages if self._takes(message)]
+        oldest = messages[0].physical_offset if len(messages) == _FIRST_ROWS else None
+        self.result.notes += [f"{name}: {problem}" for problem in tail.coverage(oldest).unreadable]
 
     def _new(self, name: str, tail: LogTail) -> None:
         records = tail.new_records(to_the_end=True)
@@ -121,14 +121,14 @@ class _NewRowsReader:
             for record in records:
                 message = record.message()
                 if self._takes(message):
-                    self.found.rows.append(Row.of(name, message))
+                    self.result.rows.append(Row.of(name, message))
                 if self._is_full:
                     # The next request continues after this message.
                     tail.position = message.physical_offset + message.size_bytes
                     break
         finally:
             records.close()
-            self.found.notes += [f"{name}: {one}" for one in tail.damage]
+            self.result.notes += [f"{name}: {problem}" for problem in tail.damage]
 
     def _takes(self, message: MessageExt) -> bool:
         if self._content is None:

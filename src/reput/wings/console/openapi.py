@@ -114,7 +114,7 @@ def document(paths: list[Endpoint]) -> dict[str, Any]:
             "schemas": {"Error": _ERROR},
         },
         "security": [{}, {"token": []}],
-        "paths": {one.path: {"get": _operation(one)} for one in paths},
+        "paths": {endpoint.path: {"get": _operation(endpoint)} for endpoint in paths},
     }
 
 
@@ -140,7 +140,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     failures = {"400": "A parameter is wrong", "404": "Not found", "500": "Damaged or unreadable"}
     return {
         "summary": endpoint.summary,
-        "parameters": [_parameter(one, endpoint.path) for one in endpoint.parameters],
+        "parameters": [_parameter(parameter, endpoint.path) for parameter in endpoint.parameters],
         "responses": {
             "200": {"description": "Found", "content": content},
             **{code: {"description": text, "content": error} for code, text in failures.items()},

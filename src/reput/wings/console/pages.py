@@ -43,7 +43,7 @@ class Pages:
         search, messages = SearchPage(views), MessagePages(views, self._decoders)
         groups, live = GroupPages(views), LivePage(views)
         topics, stores = TopicPages(views), StorePages(views)
-        found: list[BaseRoute] = [
+        routes: list[BaseRoute] = [
             Route("/", search.search),
             Route("/start", search.start),
             Route("/download", Downloads(views.mounts).download),
@@ -67,33 +67,33 @@ class Pages:
             Route("/stores/{name}/check", stores.check),
         ]
         if self._users is not None and self._users.has_tokens:
-            found += [
+            routes += [
                 Route("/login", self._login, methods=["GET", "POST"]),
                 Route("/logout", self._logout, methods=["POST"]),
             ]
-        return found
+        return routes
 
     async def failure(self, request: Request, failure: Failure) -> Response:
         """Return a page that describes an error."""
         return await self._views.failure(request, failure)
 
     async def _login(self, request: Request) -> Response:
-        wanted = own_path(request.query_params.get("next", "/"))
+        target = own_path(request.query_params.get("next", "/"))
         if request.method == "GET":
-            return await self._views.page(request, "login.html", next=wanted, is_wrong=False)
+            return await self._views.page(request, "login.html", next=target, is_wrong=False)
         assert self._users is not None
         # Anybody may send this form, so read its body only if Content-Length states a small size.
         size = request.headers.get("content-length", "")
         is_small = size.isdigit() and int(size) <= _MOST_FORM_BYTES
         form = parse_qs((await request.body()).decode("utf-8", "replace")) if is_small else {}
-        given = form.get("token", [""])[0]
+        token = form.get("token", [""])[0]
         # Accept only forms of this server. Otherwise, a page of another site could sign the browser in with the token
         # of another user, or guess tokens.
-        if not is_own_form(request) or self._users.with_token(given.strip()) is None:
-            return await self._views.page(request, "login.html", 403, next=wanted, is_wrong=True)
-        answer = RedirectResponse(wanted, status_code=303)
+        if not is_own_form(request) or self._users.with_token(token.strip()) is None:
+            return await self._views.page(request, "login.html", 403, next=target, is_wrong=True)
+        answer = RedirectResponse(target, status_code=303)
         answer.set_cookie(
-            COOKIE, cookie_of(given.strip()),
+            COOKIE, cookie_of(token.strip()),
             httponly=True, samesite="strict", secure=request.url.scheme == "https",
         )  # fmt: skip
         return answer

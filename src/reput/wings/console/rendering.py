@@ -38,22 +38,22 @@ _JSON_TOKEN = re.compile(
 
 def environment() -> Environment:
     """Return a Jinja environment that escapes all values, and raises errors for unknown names."""
-    made = Environment(
+    jinja = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(
+    jinja.filters.update(
         number=number, size=size, moment=moment, duration=format_duration, visible=visible,
         line=one_line, rows=rows, query=query, segment=segment, json_markup=json_markup,
         spark=spark, exact=exact,
     )  # fmt: skip
-    made.globals["FLUSH"] = Markup(FLUSH)
-    made.globals["content_kinds"] = _CONTENT_KINDS
-    made.globals["may"] = may
-    return made
+    jinja.globals["FLUSH"] = Markup(FLUSH)
+    jinja.globals["content_kinds"] = _CONTENT_KINDS
+    jinja.globals["may"] = may
+    return jinja
 
 
 def flushed(pieces: Generator[str, None, None]) -> Generator[bytes, None, None]:
@@ -83,14 +83,14 @@ def size(value: float) -> str:
 
 def moment(timestamp_ms: int) -> Markup:
     """Return the HTML of a time in UTC, with less prominent milliseconds."""
-    shown = format_time(timestamp_ms)
-    day, _, rest = shown.removesuffix("Z").partition("T")
+    text = format_time(timestamp_ms)
+    day, _, rest = text.removesuffix("Z").partition("T")
     seconds, _, fraction = rest.partition(".")
     if not fraction:
-        return escape(shown)
+        return escape(text)
     return Markup(
         '<time datetime="{}"><span class="day">{}</span> {}<span class="ms">.{}</span></time>'
-    ).format(shown, day, seconds, fraction)
+    ).format(text, day, seconds, fraction)
 
 
 def visible(text: str) -> str:
@@ -116,20 +116,20 @@ def exact(text: str) -> str:
 
 def query(values: Mapping[str, object]) -> str:
     """Return a query string such as `?a=1&b=2`, without values that are None or empty."""
-    given = {
+    pairs = {
         name: str(value).encode("utf-8", "surrogatepass")
         for name, value in values.items()
         if value not in (None, "")
     }
-    return f"?{urlencode(given)}" if given else ""
+    return f"?{urlencode(pairs)}" if pairs else ""
 
 
 def page_links(path: str, values: Mapping[str, object], page: int, pages: int) -> dict[str, str]:
     """Return the addresses of the previous and the next page of a list, if they exist."""
     return {
-        which: path + query({**values, "page": other})
-        for which, other in (("prev", page - 1), ("next", page + 1))
-        if 0 < other <= pages
+        which: path + query({**values, "page": number})
+        for which, number in (("prev", page - 1), ("next", page + 1))
+        if 0 < number <= pages
     }
 
 
@@ -164,8 +164,8 @@ class Views:
         Raises StoreNotFoundError, UsageError.
         """
         names = self.mounts.names
-        asked = text(request.query_params, "store")
-        return self.mounts.named(asked or (names[0] if names else None))
+        name = text(request.query_params, "store")
+        return self.mounts.named(name or (names[0] if names else None))
 
     async def page(
         self, request: Request, template: str, status: int = 200, **values: Any

@@ -107,7 +107,7 @@ class Results:
         failures: Stores that could not be searched, with the errors.
         missing: Number of configured stores that do not exist.
         problems: Reasons why messages may be missing.
-        covered: The searched ranges, in sentences.
+        searched_ranges: The searched ranges, in sentences.
         cursors: By store, the cursor of older messages for the next page; empty if no store has older messages.
     """
 
@@ -115,20 +115,20 @@ class Results:
         self,
         stores: Sequence[tuple[str, SharedStore]],
         missing: Mapping[str, MissingStore],
-        wanted: SearchForm,
+        form: SearchForm,
         cursors: Mapping[str, int],
         until: Until,
     ) -> None:
-        self._stores, self._wanted, self._given = stores, wanted, cursors
+        self._stores, self._form, self._start_cursors = stores, form, cursors
         self.id, self.until = secrets.token_urlsafe(16), until
         self.is_stopped = False
-        self.is_one = len(stores) + len(missing) == 1
+        self.has_one_store = len(stores) + len(missing) == 1
         self.total, self.missing = len(stores) + len(missing), len(missing)
         self.count = self.hits = self.without = self.unsearched = 0
         self.rows: list[Row] = []
         self.failures: list[tuple[str, Failure]] = []
         self.problems: list[str] = []
-        self.covered: list[str] = []
+        self.searched_ranges: list[str] = []
         self.cursors: dict[str, int] = {}
         self._log_bytes = self._scanned_bytes = 0
         self._shown_to: dict[str, int | None] = {}
@@ -145,23 +145,23 @@ class Results:
         The hint is empty if no topic is similar. Also return None if the stores have no topics at all: consumequeue/
         may be lost, so the requested topic may exist.
         """
-        known = set[str]()
-        if self._wanted.topic is not None:
+        topics = set[str]()
+        if self._form.topic is not None:
             for _, store in self._stores:
                 with suppress(ReputError):
-                    known.update(store.topics())
-        if self._wanted.topic is None or not known or self._wanted.topic in known:
+                    topics.update(store.topics())
+        if self._form.topic is None or not topics or self._form.topic in topics:
             return None
-        return did_you_mean(self._wanted.topic, sorted(known))
+        return did_you_mean(self._form.topic, sorted(topics))
 
     def rows_and_beats(self) -> Generator[tuple[Row, ...] | Beat, None, None]:
         """Yield rows as they are found, and progress. Closing the generator stops the search."""
         try:
-            yield from self._of_one() if self.is_one else self._of_many()
+            yield from self._of_single() if self.has_one_store else self._of_many()
         finally:
             self.until.stop()
 
-    def _of_one(self) -> Generator[tuple[Row, ...] | Beat, None, None]:
+    def _of_single(self) -> Generator[tuple[Row, ...] | Beat, None, None]:
         for name, store in self._stores:
             part, due = _OfStore(name), time.monotonic() + _BEAT_S
             for step in self._steps(part, store):
@@ -181,7 +181,7 @@ class Results:
             searched = [
                 (part, store)
                 for part, (name, store) in zip(parts, self._stores, strict=True)
-                if self._given.get(name) != EXHAUSTED
+                if self._start_cursors.get(name) != EXHAUSTED
             ]
             # Each thread of the pool runs in a copy of the context, because the context has the roles of the user.
             pending = {
@@ -212,11 +212,11 @@ class Results:
     def _steps(self, part: _OfStore, store: SharedStore) -> Iterator[tuple[Row, ...] | None]:
         """Search one store. Yield rows, or None for progress. At the end, store the outcome or failure in `part`."""
         share = Share(max(HTTP.answer_bytes // max(len(self._stores), 1), _LEAST_SHARE_BYTES))
-        wanted = self._wanted._replace(after=self._given.get(part.name))
+        form = self._form._replace(after=self._start_cursors.get(part.name))
         try:
-            steps = search(store, wanted, share, self.until)
+            steps = search(store, form, share, self.until)
             # A child process takes the memory of its steps, and the number of child processes is limited.
-            for step in steps if wanted.is_in_child else _in_turn(steps):
+            for step in steps if form.is_in_child else _in_turn(steps):
                 if isinstance(step, Outcome):
                     part.outcome = step
                 elif isinstance(step, Progress):
@@ -233,19 +233,22 @@ class Results:
         Rows of one store are taken in their order, so that a cursor can continue after them.
         """
         waiting = {part.name: part for part in parts if part.rows}
-        taken = dict.fromkeys(waiting, 0)
-        while waiting and len(self.rows) < self._wanted.limit:
-            name = max(waiting, key=lambda one: waiting[one].rows[taken[one]].store_timestamp)
-            part, begin = waiting[name], taken[name]
-            taken[name] = part.prefix(begin + 1)
-            self.rows += part.rows[begin : taken[name]]
-            if taken[name] == len(part.rows):
+        counts = dict.fromkeys(waiting, 0)
+        while waiting and len(self.rows) < self._form.limit:
+            name = max(
+                waiting,
+                key=lambda store_name: waiting[store_name].rows[counts[store_name]].store_timestamp,
+            )
+            part, begin = waiting[name], counts[name]
+            counts[name] = part.prefix(begin + 1)
+            self.rows += part.rows[begin : counts[name]]
+            if counts[name] == len(part.rows):
                 del waiting[name]
         # For a store without a row on this page, the next page begins where this page began.
         self._shown_to = {
-            name: part.rows[taken[name] - 1].physical_offset
-            if taken[name]
-            else self._given.get(name)
+            name: part.rows[counts[name] - 1].physical_offset
+            if counts[name]
+            else self._start_cursors.get(name)
             for name, part in waiting.items()
         }
 
@@ -253,7 +256,7 @@ class Results:
         """Join the results of the stores, and compute the cursors of the next page."""
         cursors, has_older = dict[str, int](), False
         for part in parts:
-            cursor = self._given.get(part.name)
+            cursor = self._start_cursors.get(part.name)
             self.hits += bool(part.rows)
             if part.failure is not None:
                 self.failures.append((part.name, part.failure))
@@ -267,19 +270,19 @@ class Results:
             if cursor is not None:
                 cursors[part.name] = cursor
         self.cursors = cursors if has_older else {}
-        if not self.is_one:
-            self.covered = list(self._in_words())
+        if not self.has_one_store:
+            self.searched_ranges = list(self._in_words())
 
     def _add(self, part: _OfStore, outcome: Outcome) -> None:
-        whose = "" if self.is_one else f"{part.name}: "
+        prefix = "" if self.has_one_store else f"{part.name}: "
         self.without += not part.rows and outcome.is_complete and not outcome.is_late
-        self.problems += [f"{whose}{problem}" for problem in outcome.problems]
+        self.problems += [f"{prefix}{problem}" for problem in outcome.problems]
         self.unsearched += outcome.is_late
         if outcome.coverage is not None:
             self._log_bytes += outcome.coverage.log.size_bytes
             self._scanned_bytes += outcome.coverage.scanned_bytes
-            if self.is_one:
-                self.covered += coverage_in_words(outcome.coverage)
+            if self.has_one_store:
+                self.searched_ranges += coverage_in_words(outcome.coverage)
 
     def _in_words(self) -> Iterator[str]:
         if self.without:
@@ -322,7 +325,7 @@ class Searches:
 
     def stop(self, name: str) -> None:
         """Stop a search. Its page shows the messages found so far. Does nothing if the search has ended."""
-        found = self._running.get(name)
-        if found is not None:
-            found.is_stopped = True
-            found.until.stop()
+        results = self._running.get(name)
+        if results is not None:
+            results.is_stopped = True
+            results.until.stop()

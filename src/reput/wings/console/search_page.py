@@ -24,11 +24,11 @@ from reput.wings.console.results import Results, Searches
 from reput.wings.console.store_facts import TopicFacts, each_topic
 
 _FIELDS = ("key", "topic", "begin", "end", "store", "contains", "how")
-_ASKED = ("key", "topic", "begin", "end", "contains")
+_CONDITIONS = ("key", "topic", "begin", "end", "contains")
 _MOST_TOPICS = 8
 # Messages are counted only if all stores together have at most this many topics, because counting opens the queues of
 # each topic.
-_MOST_COUNTED = 4_000
+_COUNT_LIMIT = 4_000
 _LISTED_PAUSES, _LEAST_LISTED_S = 10, 5.0
 
 
@@ -45,36 +45,38 @@ class SearchPage:
         q = {name: text(query, name) or "" for name in _FIELDS}
         if not q["store"] and not self._mounts.names and self._mounts.missing:
             self._mounts.named(None)  # This call raises the error that names the missing stores.
-        chosen = [self._mounts.named(q["store"])] if q["store"] else self._all()
+        stores = [self._mounts.named(q["store"])] if q["store"] else self._open_stores()
         common: dict[str, Any] = {"view": "search", "q": q, "wrong": ""}
-        if not any(q[name] for name in _ASKED):
+        if not any(q[name] for name in _CONDITIONS):
             return await self._views.page(request, "start.html", **common)
         try:
-            wanted = search_of(query, is_pasted=True)
-            cursors = cursors_of(query, [name for name, _ in chosen])
+            form = search_of(query, is_pasted=True)
+            cursors = cursors_of(query, [name for name, _ in stores])
         except UsageError as error:
             common["wrong"] = str(error)
             return await self._views.page(request, "start.html", 400, **common)
         missing = {} if q["store"] else self._mounts.missing
-        found = self._searches.add(Results(chosen, missing, wanted, cursors, self._mounts.until()))
+        results = self._searches.add(Results(stores, missing, form, cursors, self._mounts.until()))
         return self._views.stream(
-            request, "results.html", in_child=wanted.is_in_child, found=found, wanted=wanted,
-            older=lambda: _link(q, wanted.limit, found.cursors), is_continued=bool(cursors),
+            request, "results.html", in_child=form.is_in_child, found=results, wanted=form,
+            older=lambda: _link(q, form.limit, results.cursors), is_continued=bool(cursors),
             most_downloaded=MOST_MESSAGES, **common,
         )  # fmt: skip
 
     async def start(self, request: Request) -> Response:
         """Return the largest topics. The start page requests them separately, because counting takes time."""
         store = text(request.query_params, "store")
-        known = await self._topics.known([self._mounts.named(store)] if store else self._all())
+        counts = await self._topics.counts(
+            [self._mounts.named(store)] if store else self._open_stores()
+        )
         top = sorted(
-            ((name, topic) for name, one in known for topic in one.largest),
-            key=lambda one: _rank(one[1]),
+            ((name, topic) for name, pair in counts for topic in pair.largest),
+            key=lambda pair: _rank(pair[1]),
         )
         return await self._views.page(
-            request, "start_topics.html", view="", top=top[:_MOST_TOPICS], of_stores=len(known),
-            topics=sum(one.topics for _, one in known),
-            messages=sum(one.messages for _, one in known),
+            request, "start_topics.html", view="", top=top[:_MOST_TOPICS], of_stores=len(counts),
+            topics=sum(pair.topics for _, pair in counts),
+            messages=sum(pair.messages for _, pair in counts),
         )  # fmt: skip
 
     async def stop(self, request: Request) -> Response:
@@ -83,7 +85,7 @@ class SearchPage:
             self._searches.stop(request.path_params["search"])
         return Response(status_code=204)
 
-    def _all(self) -> list[tuple[str, SharedStore]]:
+    def _open_stores(self) -> list[tuple[str, SharedStore]]:
         return [self._mounts.named(name) for name in self._mounts.names]
 
 
@@ -92,13 +94,13 @@ def cursors_of(query: QueryParams, names: Sequence[str]) -> dict[str, int]:
 
     The form of a parameter is `after=STORE:OFFSET`, or `after=OFFSET` for a single store.
     """
-    found = {}
-    for given in query.getlist("after"):
-        name, _, offset = given.strip().rpartition(":")
+    cursors = {}
+    for value in query.getlist("after"):
+        name, _, offset = value.strip().rpartition(":")
         number = optional_integer(QueryParams({"after": offset}), "after")
         if number is not None and (name in names or (not name and len(names) == 1)):
-            found[name or names[0]] = number
-    return found
+            cursors[name or names[0]] = number
+    return cursors
 
 
 def _link(q: Mapping[str, str], limit: int, cursors: Mapping[str, int]) -> str:
@@ -134,42 +136,42 @@ class _TopicCounts:
 
     def __init__(self, mounts: Mounts) -> None:
         self._mounts = mounts
-        self._known: dict[str, KnownTopics] = {}
+        self._counts: dict[str, KnownTopics] = {}
 
-    async def known(
+    async def counts(
         self, stores: Sequence[tuple[str, SharedStore]]
     ) -> list[tuple[str, KnownTopics]]:
         """Return the counts of all readable stores. Unreadable stores are named on each page."""
-        for name in self._known.keys() - {*self._mounts.names}:
-            del self._known[name]
+        for name in self._counts.keys() - {*self._mounts.names}:
+            del self._counts[name]
         now = time.monotonic()
         stale = [
             (name, store)
             for name, store in stores
-            if (known := self._known.get(name)) is None
-            or known.until < now
-            or known.store is not store
+            if (counts := self._counts.get(name)) is None
+            or counts.until < now
+            or counts.store is not store
         ]
         if stale:
             await self._mounts.run(lambda: self._count(stale))
-        return [(name, self._known[name]) for name, _ in stores if name in self._known]
+        return [(name, self._counts[name]) for name, _ in stores if name in self._counts]
 
     def _count(self, stores: Sequence[tuple[str, SharedStore]]) -> None:
         for name, store in stores:
             begin = time.monotonic()
             with suppress(ReputError):
                 names = store.topics()
-                facts = each_topic(store) if len(names) <= _MOST_COUNTED // len(stores) else ()
+                facts = each_topic(store) if len(names) <= _COUNT_LIMIT // len(stores) else ()
                 messages, largest = 0, list[TopicFacts]()
-                for one in facts:
-                    messages += one.messages
+                for topic in facts:
+                    messages += topic.messages
                     # Keep only the largest topics, because a TopicFacts for every topic would take much memory.
-                    largest = nsmallest(_MOST_TOPICS, [*largest, one], key=_rank)
+                    largest = nsmallest(_MOST_TOPICS, [*largest, topic], key=_rank)
                 end = time.monotonic()
                 # The messages of a store are counted again only after a pause. The pause grows with the number of
                 # stores, so that all counts together take little time.
                 until = end + max(_LISTED_PAUSES * len(stores) * (end - begin), _LEAST_LISTED_S)
-                self._known[name] = KnownTopics(until, store, tuple(largest), len(names), messages)
+                self._counts[name] = KnownTopics(until, store, tuple(largest), len(names), messages)
 
 
 def _rank(topic: TopicFacts) -> tuple[bool, int]:

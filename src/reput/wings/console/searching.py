@@ -58,8 +58,8 @@ class Outcome:
 
     @property
     def is_complete(self) -> bool:
-        is_covered = self.coverage is None or self.coverage.is_complete
-        return is_covered and not self.problems
+        has_coverage = self.coverage is None or self.coverage.is_complete
+        return has_coverage and not self.problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,11 @@ class Share:
     """The byte budget of one answer, for messages as JSON or for rows on a page."""
 
     def __init__(self, most_bytes: int = HTTP.answer_bytes) -> None:
-        self.most_bytes, self._left, self._count = most_bytes, most_bytes, 0
+        self.most_bytes, self._free_bytes, self._count = most_bytes, most_bytes, 0
 
     @property
     def is_spent(self) -> bool:
-        return self._left <= 0
+        return self._free_bytes <= 0
 
     def fields(self, message: MessageExt) -> dict[str, Any]:
         """Return the JSON fields of a message. The body is omitted if it alone exceeds the budget of the answer."""
@@ -108,47 +108,45 @@ class Share:
 
     def take(self, messages: Sequence[MessageExt]) -> tuple[MessageExt, ...]:
         """Return the first messages that fit into the budget: at least one, and only whole inner batches."""
-        taken: list[MessageExt] = []
-        for _, group in groupby(messages, key=lambda one: one.physical_offset):
+        page: list[MessageExt] = []
+        for _, group in groupby(messages, key=lambda message: message.physical_offset):
             batch = list(group)
             size = sum(map(self._cost, batch))
-            if self._count and size > self._left:
-                self._left = 0
+            if self._count and size > self._free_bytes:
+                self._free_bytes = 0
                 break
-            self._left -= size
+            self._free_bytes -= size
             self._count += len(batch)
-            taken += batch
-        return tuple(taken)
+            page += batch
+        return tuple(page)
 
     def page(self, limit: int) -> int:
         """Return how many more messages of average size fit into the rest of the budget: from 1 to `limit`."""
         if not self._count:
             return min(_FIRST_PAGE, limit)
-        average = max((self.most_bytes - self._left) // self._count, 1)
-        return min(max(self._left // average, 1), limit)
+        average = max((self.most_bytes - self._free_bytes) // self._count, 1)
+        return min(max(self._free_bytes // average, 1), limit)
 
 
-def search(
-    store: SharedStore, wanted: SearchForm, share: Share, until: Until | None = None
-) -> Steps:
+def search(store: SharedStore, form: SearchForm, share: Share, until: Until | None = None) -> Steps:
     """Yield messages as they are found, newest first, until the byte budget of `share` is spent.
 
     Also yield the progress. The last value is the outcome.
 
     Raises UsageError, StoreError.
     """
-    is_by_queue = wanted.topic is not None and wanted.content is None
-    is_bounded = wanted.begin is not None or wanted.end is not None
-    if not (wanted.keys or is_by_queue or is_bounded or wanted.content):
+    is_by_queue = form.topic is not None and form.content is None
+    is_bounded = form.begin is not None or form.end is not None
+    if not (form.keys or is_by_queue or is_bounded or form.content):
         raise UsageError(
             "pass key, topic, begin, end or contains", arguments=["key", "topic", "begin", "end"]
         )
     until = Until() if until is None else until
-    if wanted.keys or is_by_queue:
-        return _paged(store, wanted, share, until)
-    if wanted.is_in_child:
-        return _in_child(store, wanted, share, until)
-    return swept(store, wanted, share, until, [])
+    if form.keys or is_by_queue:
+        return _paged(store, form, share, until)
+    if form.is_in_child:
+        return _in_child(store, form, share, until)
+    return swept(store, form, share, until, [])
 
 
 def pull_share(
@@ -160,19 +158,19 @@ def pull_share(
     """
     pulled = store.pull_records(*place, limit, tags, share.most_bytes, on_corrupt="skip")
     messages = tuple(map(decode, pulled.records))
-    taken = share.take(messages)
+    part = share.take(messages)
     # If not all pulled messages fit into the budget, pull only the fitting messages again. The result of the second
     # pull states the queue offset after these messages, at which the caller continues.
-    if len(taken) < len(messages):
-        pulled = store.pull_records(*place, len(taken), tags, share.most_bytes, on_corrupt="skip")
-    return PullResult(pulled.status, taken, *pulled[2:])
+    if len(part) < len(messages):
+        pulled = store.pull_records(*place, len(part), tags, share.most_bytes, on_corrupt="skip")
+    return PullResult(pulled.status, part, *pulled[2:])
 
 
-def _paged(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -> Steps:
+def _paged(store: SharedStore, form: SearchForm, share: Share, until: Until) -> Steps:
     ended: Outcome | None = None
-    left, after, count = wanted.limit, wanted.after, 0
+    limit, after, count = form.limit, form.after, 0
     while True:
-        page = wanted._replace(limit=share.page(left), after=after)
+        page = form._replace(limit=share.page(limit), after=after)
         steps = _by_key(store, page) if page.keys else _by_topic(store, page)
         for step in steps:
             if isinstance(step, Progress):
@@ -186,32 +184,32 @@ def _paged(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -
             if isinstance(step, Outcome):
                 ended = _joined(ended, step)
                 break
-            taken = share.take(step)
-            count += len(taken)
-            yield taken
-            if len(taken) < len(step):
-                cursor = taken[-1].physical_offset if taken else after
+            part = share.take(step)
+            count += len(part)
+            yield part
+            if len(part) < len(step):
+                cursor = part[-1].physical_offset if part else after
                 problems = ended.problems if ended else ()
                 yield Outcome(count, cursor, problems, ended.coverage if ended else None)
                 return
-            after = taken[-1].physical_offset if taken else after
+            after = part[-1].physical_offset if part else after
         assert ended is not None
-        left -= page.limit
+        limit -= page.limit
         after = ended.cursor
-        if after is None or left <= 0 or share.is_spent:
+        if after is None or limit <= 0 or share.is_spent:
             yield replace(ended, count=count)
             return
 
 
-def _in_child(store: SharedStore, wanted: SearchForm, share: Share, until: Until) -> Steps:
+def _in_child(store: SharedStore, form: SearchForm, share: Share, until: Until) -> Steps:
     """Search by content in a child process, which is killed when the search is stopped or the generator closed."""
     # Import this late, because only searches by content need it.
     from reput.wings.console.children import CHILDREN, SearchJob
 
     count, problems = 0, tuple[Finding, ...]()
-    cursor = store.end_offset() if wanted.after is None else wanted.after
+    cursor = store.end_offset() if form.after is None else form.after
     progress = Progress(cursor, max(cursor - store.begin_offset(), 0))
-    with closing(CHILDREN.steps(SearchJob.of(store, wanted, share.most_bytes, until))) as steps:
+    with closing(CHILDREN.steps(SearchJob.of(store, form, share.most_bytes, until))) as steps:
         for step in steps:
             value = step.value if step else progress
             if step and step.problems is not None:
@@ -234,7 +232,7 @@ def _in_child(store: SharedStore, wanted: SearchForm, share: Share, until: Until
 
 
 def swept(
-    store: SharedStore, wanted: SearchForm, share: Share, until: Until, problems: list[Finding]
+    store: SharedStore, form: SearchForm, share: Share, until: Until, problems: list[Finding]
 ) -> Steps:
     """Search by content, or by time without a topic. The log is read backwards.
 
@@ -243,12 +241,12 @@ def swept(
     # Import this late, because it loads Arrow and kernels.
     from reput.engine.tables.sweep import Sweep, SweptTo
 
-    filters = TailFilter(wanted.topic, begin=wanted.begin, end=wanted.end)
+    filters = TailFilter(form.topic, begin=form.begin, end=form.end)
     with store.reader() as reader, reader.known_ranges.interrupted_by(until.check):
         sweep = Sweep(
-            reader, filters, wanted.content, after=wanted.after, most_body_bytes=HTTP.answer_bytes
+            reader, filters, form.content, after=form.after, most_body_bytes=HTTP.answer_bytes
         )
-        stop = reader.known_ranges.end() if wanted.after is None else wanted.after
+        stop = reader.known_ranges.end() if form.after is None else form.after
         count, last, is_late = 0, stop, False
         cursor: int | None = None
         # A record that is a batch contains several messages. Collect the messages of one record here, so that one page
@@ -260,12 +258,12 @@ def swept(
                 not isinstance(step, MessageExt)
                 or step.physical_offset != waiting[0].physical_offset
             ):
-                taken = share.take(waiting) if count < wanted.limit else ()
-                if not taken:
+                batch = share.take(waiting) if count < form.limit else ()
+                if not batch:
                     cursor = last
                     break
-                yield taken
-                count, last = count + len(taken), taken[-1].physical_offset
+                yield batch
+                count, last = count + len(batch), batch[-1].physical_offset
                 waiting = []
             if isinstance(step, SweptTo):
                 yield Progress(step.offset, step.left_bytes)
@@ -285,12 +283,12 @@ def swept(
 
 
 def _problems_of(sweep: Sweep, store: SharedStore) -> list[Finding]:
-    found = list(sweep.damage)
+    findings = list(sweep.damage)
     # Bodies that were not searched may match, so the answer is not complete.
     if sweep.unsearched:
         detail = f"{sweep.unsearched:,} bodies were not searched: they are too long, or damaged"
-        found.append(Finding(Kind.BODY_TOO_LARGE, store.path, detail))
-    return found
+        findings.append(Finding(Kind.BODY_TOO_LARGE, store.path, detail))
+    return findings
 
 
 def _joined(before: Outcome | None, page: Outcome) -> Outcome:
@@ -313,42 +311,42 @@ def _sum(first: int | None, second: int | None) -> int | None:
     return second if first is None else first + (second or 0)
 
 
-def _by_topic(store: SharedStore, wanted: SearchForm) -> Steps:
-    assert wanted.topic is not None
-    bounds = wanted.begin, wanted.end, wanted.limit, wanted.after, HTTP.answer_bytes
+def _by_topic(store: SharedStore, form: SearchForm) -> Steps:
+    assert form.topic is not None
+    bounds = form.begin, form.end, form.limit, form.after, HTTP.answer_bytes
     with store.reader() as reader:
-        page = messages_of_topic(reader, wanted.topic, *bounds)
+        page = messages_of_topic(reader, form.topic, *bounds)
     yield page.messages
     yield Outcome(len(page.messages), page.cursor, page.problems, None)
 
 
-def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
+def _by_key(store: SharedStore, form: SearchForm) -> Steps:
     """Search by offset message id, which contains a place in the log, or else by key or unique key."""
     with store.reader() as reader:
         begin = reader.begin_offset()
-        at_places, unread = Pasted(wanted.keys, wanted.offset, wanted.place).at_places(reader)
-        named = [one for one in at_places if _takes(wanted, one)]
+        at_places, unread = Pasted(form.keys, form.offset, form.place).at_places(reader)
+        named = [message for message in at_places if _takes(form, message)]
         # The messages of a single key come newest first, so they can be shown as they are found. Those of several keys
         # must be merged first.
-        if len(wanted.keys) == 1 and not named:
-            found = 0
-            for step in _queried(reader, wanted, wanted.keys[0]):
+        if len(form.keys) == 1 and not named:
+            count = 0
+            for step in _queried(reader, form, form.keys[0]):
                 if isinstance(step, QueryResult):
                     problems = (
-                        step.coverage.unreadable if found else (*step.coverage.unreadable, *unread)
+                        step.coverage.unreadable if count else (*step.coverage.unreadable, *unread)
                     )
-                    yield Outcome(found, step.cursor, problems, step.coverage)
+                    yield Outcome(count, step.cursor, problems, step.coverage)
                 else:
-                    new = tuple(one for one in step.messages if _contains(wanted, one))
-                    found += len(new)
+                    new = tuple(message for message in step.messages if _contains(form, message))
+                    count += len(new)
                     yield new
                     yield Progress(step.searched_to, max(step.searched_to - begin, 0))
             return
         ended: Outcome | None = None
         messages = dict.fromkeys(named)
         oldest = [0]  # The physical offsets at which searches for keys ended early.
-        for key in wanted.keys:
-            for step in _queried(reader, wanted, key):
+        for key in form.keys:
+            for step in _queried(reader, form, key):
                 if isinstance(step, QueryResult):
                     outcome = Outcome(0, step.cursor, step.coverage.unreadable, step.coverage)
                     ended = outcome if ended is None else _beside(ended, outcome)
@@ -359,22 +357,26 @@ def _by_key(store: SharedStore, wanted: SearchForm) -> Steps:
         # an offset in `oldest`. Only the log after the greatest of these offsets was searched for every key. So show
         # only messages at or after the greatest offset. The next page continues before that offset.
         reached = max(oldest)
-        shown = [
-            one for one in messages if one.physical_offset >= reached and _contains(wanted, one)
+        selection = [
+            message
+            for message in messages
+            if message.physical_offset >= reached and _contains(form, message)
         ]
-        shown.sort(key=lambda one: (one.physical_offset, one.queue_offset), reverse=True)
-        yield tuple(shown)
+        selection.sort(
+            key=lambda message: (message.physical_offset, message.queue_offset), reverse=True
+        )
+        yield tuple(selection)
         assert ended is not None
-        problems = ended.problems if shown else tuple(dict.fromkeys((*ended.problems, *unread)))
-        yield replace(ended, count=len(shown), cursor=reached or None, problems=problems)
+        problems = ended.problems if selection else tuple(dict.fromkeys((*ended.problems, *unread)))
+        yield replace(ended, count=len(selection), cursor=reached or None, problems=problems)
 
 
 def _queried(
-    reader: MessageStore, wanted: SearchForm, key: str
+    reader: MessageStore, form: SearchForm, key: str
 ) -> Iterator[QueryProgress | QueryResult]:
-    bytes_each = HTTP.answer_bytes // len(wanted.keys)
-    bounds = wanted.begin, wanted.end, wanted.limit, wanted.after, bytes_each
-    return reader.query_steps(wanted.topic, key, *bounds)
+    most_bytes = HTTP.answer_bytes // len(form.keys)
+    bounds = form.begin, form.end, form.limit, form.after, most_bytes
+    return reader.query_steps(form.topic, key, *bounds)
 
 
 def _beside(first: Outcome, second: Outcome) -> Outcome:
@@ -389,18 +391,18 @@ def _beside(first: Outcome, second: Outcome) -> Outcome:
     return replace(second, problems=problems, coverage=coverage)
 
 
-def _takes(wanted: SearchForm, message: MessageExt) -> bool:
+def _takes(form: SearchForm, message: MessageExt) -> bool:
     time = message.store_timestamp
     return (
         # The queue of a light topic (LMQ) has messages of other topics.
-        wanted.topic in (None, message.topic, wanted.place and wanted.place[0])
-        and (wanted.begin is None or wanted.begin <= time)
-        and (wanted.end is None or time <= wanted.end)
-        and (wanted.after is None or message.physical_offset < wanted.after)
+        form.topic in (None, message.topic, form.place and form.place[0])
+        and (form.begin is None or form.begin <= time)
+        and (form.end is None or time <= form.end)
+        and (form.after is None or message.physical_offset < form.after)
     )
 
 
-def _contains(wanted: SearchForm, message: MessageExt) -> bool:
-    if wanted.content is None:
+def _contains(form: SearchForm, message: MessageExt) -> bool:
+    if form.content is None:
         return True
-    return wanted.content.takes(sent_body(message, HTTP.answer_bytes).data, message.properties)
+    return form.content.takes(sent_body(message, HTTP.answer_bytes).data, message.properties)

@@ -47,7 +47,7 @@ class HttpServer:
         self._further_hosts, self._tls = hosts, tls
         self._audit, self._traffic, self._users = audit, traffic, users
         self.guard = Guard(limits)
-        self._asked = address
+        self._address = address
         self._server: _Server | None = None
         self._running: asyncio.Task[None] | None = None
 
@@ -60,7 +60,7 @@ class HttpServer:
 
     async def start(self) -> None:
         """Bind the address, and start to answer. Raises UsageError if the address is not available."""
-        bound = _bound(self._asked)
+        bound = _bound(self._address)
         self._app = app = create_app(
             self._stores, missing=self._missing, token=self._token, hosts=self._hosts(),
             audit=self._audit, traffic=self._traffic, users=self._users,
@@ -89,9 +89,9 @@ class HttpServer:
         """
         if self._token is not None or self._users is not None:
             return None
-        given = ipaddress.ip_address(self._asked.address)
-        own = [] if given.is_loopback or given.is_unspecified else [self._asked.address]
-        return [*LOOPBACK_HOSTS, *own, *(host.lower() for host in self._further_hosts)]
+        address = ipaddress.ip_address(self._address.address)
+        names = [] if address.is_loopback or address.is_unspecified else [self._address.address]
+        return [*LOOPBACK_HOSTS, *names, *(host.lower() for host in self._further_hosts)]
 
     async def close(self) -> None:
         """End searches, finish the requests in flight, for at most some seconds, and stop."""

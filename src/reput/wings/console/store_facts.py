@@ -46,8 +46,12 @@ class TopicFacts:
 
     def as_json(self) -> dict[str, Any]:
         queues = [
-            {"queue_id": one.queue_id, "min_offset": one.min_offset, "max_offset": one.max_offset}
-            for one in self.queues
+            {
+                "queue_id": queue.queue_id,
+                "min_offset": queue.min_offset,
+                "max_offset": queue.max_offset,
+            }
+            for queue in self.queues
         ]
         return {"topic": self.topic, "kind": self.kind, "messages": self.messages, "queues": queues}
 
@@ -113,7 +117,7 @@ class StoreSummary:
         return self.end_offset - self.begin_offset
 
     def bytes_of(self, basis: str) -> int:
-        return sum(one.end - one.begin for one in self.ranges if one.basis == basis)
+        return sum(part.end - part.begin for part in self.ranges if part.basis == basis)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -139,8 +143,8 @@ def facts_of(name: str, store: SharedStore) -> StoreSummary:
         problems = *map(str, planner.problems), *dict.fromkeys(before + after)
         return StoreSummary(
             name, reader.path, begin, end, first, last,
-            len(topics), sum(len(one.queues) for one in topics),
-            sum(one.messages for one in topics),
+            len(topics), sum(len(topic.queues) for topic in topics),
+            sum(topic.messages for topic in topics),
             ranges, problems,
         )  # fmt: skip
 

@@ -24,11 +24,11 @@ class StorePages:
         self._views, self._mounts = views, views.mounts
 
     async def stores(self, request: Request) -> Response:
-        shown = [
+        summaries = [
             (name, await self._mounts.run(partial(self._facts, name)))
             for name in sorted({*self._mounts.names, *self._mounts.missing})
         ]
-        return await self._views.page(request, "stores.html", view="stores", shown=shown)
+        return await self._views.page(request, "stores.html", view="stores", shown=summaries)
 
     def _facts(self, name: str) -> StoreSummary | Failure:
         try:
@@ -46,14 +46,14 @@ class StorePages:
 
     async def findings(self, request: Request) -> Response:
         """Return the findings of the quick check. The page requests them separately, because the check takes time."""
-        return await self._checked(request, "findings.html", "quick")
+        return await self._check_page(request, "findings.html", "quick")
 
     async def check(self, request: Request) -> Response:
         """Return a page that shows findings as they are found."""
         mode = choice(request.query_params, "mode", ("quick", "full"))
-        return await self._checked(request, "check.html", mode)
+        return await self._check_page(request, "check.html", mode)
 
-    async def _checked(self, request: Request, template: str, mode: str) -> Response:
+    async def _check_page(self, request: Request, template: str, mode: str) -> Response:
         name, store = self._mounts.named(request.path_params["name"])
         run = _CheckRun(self._mounts, store, mode == "full")
         return self._views.stream(request, template, view="stores", store=name, run=run, mode=mode)

@@ -14,7 +14,7 @@ _SHARE = 0.1
 Result = TypeVar("Result")
 
 
-class Seen(NamedTuple, Generic[Result]):
+class Survey(NamedTuple, Generic[Result]):
     """The result of one survey of a store.
 
     Attributes:
@@ -51,30 +51,32 @@ class Rounds(Generic[Result]):
         self._most_age_s, self._wait_s = most_age_s, wait_s
         self._changed = Condition()
         self._is_running = False
-        self._asked = 0.0
-        self._seen: dict[str, Seen[Result]] = {}
+        self._last_request = 0.0
+        self._surveys: dict[str, Survey[Result]] = {}
 
-    def latest(self) -> dict[str, Seen[Result]]:
+    def latest(self) -> dict[str, Survey[Result]]:
         """Return the last survey of each surveyed store, and start surveys of stores that are due."""
         names = set(self._mounts.names)
         with self._changed:
-            self._seen = {name: one for name, one in self._seen.items() if name in names}
-            self._asked = time.monotonic()
+            self._surveys = {
+                name: survey for name, survey in self._surveys.items() if name in names
+            }
+            self._last_request = time.monotonic()
             if not self._is_running and self._due() is not None:
                 self._is_running = True
                 Thread(target=self._run, name="reput-survey", daemon=True).start()
             self._changed.notify_all()  # A request is waiting, so the thread must end its pause.
             self._changed.wait_for(lambda: not self._is_running, self._wait_s)
-            return dict(self._seen)
+            return dict(self._surveys)
 
     def _due(self) -> str | None:
         never = float("-inf")
         begun = {
-            name: self._seen[name].begun if name in self._seen else never
+            name: self._surveys[name].begun if name in self._surveys else never
             for name in self._mounts.names
         }
         oldest = min(begun, key=lambda name: begun[name], default=None)
-        is_due = oldest is not None and begun[oldest] < self._asked - self._most_age_s
+        is_due = oldest is not None and begun[oldest] < self._last_request - self._most_age_s
         return oldest if is_due else None
 
     def _run(self) -> None:
@@ -89,10 +91,10 @@ class Rounds(Generic[Result]):
             result = self._look(name)
             ended = time.monotonic()
             with self._changed:
-                self._seen[name] = Seen(begun, seen_ms, result)
+                self._surveys[name] = Survey(begun, seen_ms, result)
                 pause = (ended - begun) * (1 / _SHARE - 1)
                 self._changed.wait_for(lambda: self._is_awaited, pause)
 
     @property
     def _is_awaited(self) -> bool:
-        return time.monotonic() < self._asked + self._wait_s
+        return time.monotonic() < self._last_request + self._wait_s

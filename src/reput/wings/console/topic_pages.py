@@ -38,28 +38,36 @@ class TopicPages:
 
         def look() -> tuple[int, int, list[TopicFacts]]:
             every = store.topics()
-            found = [one for one in every if search.lower() in one.lower()]
-            found.sort(key=lambda one: (kind_of(one) != "topic", kind_of(one), one))
-            facts = (topics_of(store, topic) for topic in found[first : first + TOPICS_OF_A_PAGE])
-            return len(every), len(found), [one for some in facts for one in some]
+            count = [entry for entry in every if search.lower() in entry.lower()]
+            count.sort(key=lambda entry: (kind_of(entry) != "topic", kind_of(entry), entry))
+            facts = (topics_of(store, topic) for topic in count[first : first + TOPICS_OF_A_PAGE])
+            return len(every), len(count), [entry for some in facts for entry in some]
 
-        total, found, topics = await self._mounts.run(look)
-        pages = -(-found // TOPICS_OF_A_PAGE)
+        total, count, topics = await self._mounts.run(look)
+        pages = -(-count // TOPICS_OF_A_PAGE)
         links = page_links("/topics", {"store": name, "search": search}, page, pages)
         return await self._views.page(
             request, "topics.html", view="topics", store=name, topics=topics, total=total,
-            found=found, links=links, q={"search": search}, first=first,
-            most=max((one.messages for one in topics), default=0),
+            found=count, links=links, q={"search": search}, first=first,
+            most=max((entry.messages for entry in topics), default=0),
         )  # fmt: skip
 
     async def suggest(self, request: Request) -> Response:
         """Return the names of topics that contain a text, for completion in a form field."""
-        asked = (text(request.query_params, "topic") or "").lower()
+        part = (text(request.query_params, "topic") or "").lower()
         store = text(request.query_params, "store")
-        chosen = [self._mounts.named(one) for one in ([store] if store else self._mounts.names)]
+        stores = [
+            self._mounts.named(store_name)
+            for store_name in ([store] if store else self._mounts.names)
+        ]
 
         def find() -> list[str]:
-            every = {name for _, one in chosen for name in _names(one) if asked in name.lower()}
+            every = {
+                name
+                for _, store_name in stores
+                for name in _names(store_name)
+                if part in name.lower()
+            }
             return nsmallest(_MOST_SUGGESTED, every, key=lambda name: (len(name), name))
 
         names = await self._mounts.run(find)
@@ -68,12 +76,12 @@ class TopicPages:
     async def topic(self, request: Request) -> Response:
         name, store = self._views.store(request)
         topic = request.path_params["topic"]
-        found = await self._mounts.run(lambda: topics_of(store, topic))
-        if not found:
+        facts = await self._mounts.run(lambda: topics_of(store, topic))
+        if not facts:
             raise await self._mounts.run(lambda: _unknown(store, topic))
         newest = await self._mounts.run(lambda: messages_of_topic(store, topic, limit=10))
         return await self._views.page(
-            request, "topic.html", view="topics", store=name, topic=found[0], newest=newest,
+            request, "topic.html", view="topics", store=name, topic=facts[0], newest=newest,
             zoom={side: text(request.query_params, side) for side in ("begin", "end")},
         )  # fmt: skip
 
@@ -82,21 +90,25 @@ class TopicPages:
         _, store = self._views.store(request)
         topic = request.path_params["topic"]
         try:
-            found = await self._mounts.run(lambda: volume_of_topic(store, topic, parts=_PARTS))
+            volume = await self._mounts.run(lambda: volume_of_topic(store, topic, parts=_PARTS))
         # The topic may have been deleted since the list was shown, or a part of its log cannot be read.
         except (MessageNotFoundError, FormatError):
-            found = None
-        return await self._views.page(request, "spark.html", volume=found, view="")
+            volume = None
+        return await self._views.page(request, "spark.html", volume=volume, view="")
 
     async def queue(self, request: Request) -> Response:
         name, store = self._views.store(request)
         query, topic = request.query_params, request.path_params["topic"]
         queue_id, tags = request.path_params["queue"], text(query, "tags")
         limit, at = search_of(query, _PAGE).limit, time(query, "at", "time")
-        asked = optional_integer(query, "offset")
+        offset_parameter = optional_integer(query, "offset")
         facts = await self._mounts.run(lambda: _facts(store, topic, queue_id))
-        start = max(facts.max_offset - limit, facts.min_offset) if asked is None else asked
-        if asked is None and at is not None:
+        start = (
+            max(facts.max_offset - limit, facts.min_offset)
+            if offset_parameter is None
+            else offset_parameter
+        )
+        if offset_parameter is None and at is not None:
             start = await self._mounts.run(lambda: store.offset_by_time(topic, queue_id, at))
         place = topic, queue_id, start
         pulled = await self._mounts.run(lambda: pull_share(store, place, limit, tags, Share()))
@@ -146,10 +158,10 @@ def _problems(
         beyond.append(queue.min_offset - 1)
     if start < pulled.next_begin_offset == queue.max_offset:
         beyond.append(queue.max_offset)
-    found = list(pulled.unreadable)
+    findings = list(pulled.unreadable)
     for offset in beyond:
-        found += store.pull_records(topic, queue_id, offset, 1, on_corrupt="skip").unreadable
-    return list(dict.fromkeys(map(str, found)))
+        findings += store.pull_records(topic, queue_id, offset, 1, on_corrupt="skip").unreadable
+    return list(dict.fromkeys(map(str, findings)))
 
 
 def _turns(pulled: PullResult, start: int, limit: int, queue: QueueFacts) -> dict[str, int]:

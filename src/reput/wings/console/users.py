@@ -64,7 +64,7 @@ def may(permission: Permission) -> bool:
 
 def demand(*permissions: Permission) -> None:
     """Raise ForbiddenError unless the user of this request has all these permissions."""
-    lacking = [one for one in permissions if not may(one)]
+    lacking = [permission for permission in permissions if not may(permission)]
     if lacking:
         raise ForbiddenError(f"this request needs the role {' and '.join(lacking)}")
 
@@ -137,15 +137,15 @@ class Users:
 
     def of(self, connection: HTTPConnection, cookie_name: str) -> ConsoleUser | None:
         """Return the user who sent a request; None if unknown."""
-        scheme, _, given = connection.headers.get("authorization", "").partition(" ")
+        scheme, _, credentials = connection.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            found = self.with_token(given.strip())
+            user = self.with_token(credentials.strip())
         else:
-            found = self.with_token(_token_in(connection.cookies.get(cookie_name, "")))
+            user = self.with_token(_token_in(connection.cookies.get(cookie_name, "")))
         # Even an unknown bearer token is no reason to refuse: it may be meant for the proxy, not for this server.
-        if found is None and self.proxy is not None:
-            found = self.proxy.user(connection)
-        return found
+        if user is None and self.proxy is not None:
+            user = self.proxy.user(connection)
+        return user
 
     def with_token(self, token: str) -> ConsoleUser | None:
         """Return the user with this token.
@@ -190,18 +190,18 @@ def parse_users(data: bytes, place: str) -> Users:
         UsageError: The file is not valid.
     """
 
-    def wrong(what: str) -> UsageError:
-        return UsageError(f"{place}: {what}", arguments=["http_users"])
+    def wrong(problem: str) -> UsageError:
+        return UsageError(f"{place}: {problem}", arguments=["http_users"])
 
     def roles_of(table: Mapping[str, Any], name: str, where: str) -> frozenset[Permission]:
-        given = table.get(name, [])
-        if not isinstance(given, list) or any(one not in tuple(Permission) for one in given):
+        roles = table.get(name, [])
+        if not isinstance(roles, list) or any(entry not in tuple(Permission) for entry in roles):
             raise wrong(
                 f"{where}: {name} must be a list; each item must be one of {', '.join(Permission)}"
             )
-        return frozenset(map(Permission, given))
+        return frozenset(map(Permission, roles))
 
-    def known(table: Any, where: str, *names: str) -> Mapping[str, Any]:
+    def checked_table(table: Any, where: str, *names: str) -> Mapping[str, Any]:
         if not isinstance(table, dict):
             raise wrong(f"{where} must be a table")
         for name in table.keys() - set(names):
@@ -209,15 +209,15 @@ def parse_users(data: bytes, place: str) -> Users:
         return table
 
     try:
-        parsed = known(tomllib.loads(data.decode("utf-8")), "the file", "user", "proxy")
+        parsed = checked_table(tomllib.loads(data.decode("utf-8")), "the file", "user", "proxy")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise wrong(str(error)) from None
-    listed = parsed.get("user", [])
-    if not isinstance(listed, list):
+    entries = parsed.get("user", [])
+    if not isinstance(entries, list):
         raise wrong("each user must be a table [[user]], with two brackets")
     tokens: dict[str, ConsoleUser] = {}
-    for number, one in enumerate(listed, 1):
-        table = known(one, f"user {number}", "name", "token_sha256", "roles")
+    for number, entry in enumerate(entries, 1):
+        table = checked_table(entry, f"user {number}", "name", "token_sha256", "roles")
         name, digest = table.get("name"), table.get("token_sha256")
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
             raise wrong(f"user {number}: name must be a text")
@@ -229,7 +229,7 @@ def parse_users(data: bytes, place: str) -> Users:
     proxy = None
     if "proxy" in parsed:
         names = ("addresses", "user_header", "groups_header", "roles", "groups")
-        table = known(parsed["proxy"], "proxy", *names)
+        table = checked_table(parsed["proxy"], "proxy", *names)
         headers = [table.get("user_header", "X-Forwarded-User"), table.get("groups_header")]
         for header in headers:
             if header is not None and not (isinstance(header, str) and _HEADER.fullmatch(header)):
@@ -249,12 +249,12 @@ def parse_users(data: bytes, place: str) -> Users:
     return Users(tokens, proxy)
 
 
-def _networks(given: Any, wrong: Any) -> tuple[Network, ...]:
-    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+def _networks(values: Any, wrong: Any) -> tuple[Network, ...]:
+    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
         raise wrong(
             "proxy: addresses must list the IP addresses or networks of the proxy, such as 10.1.0.0/16"
         )
     try:
-        return tuple(ipaddress.ip_network(str(one)) for one in given)
+        return tuple(ipaddress.ip_network(str(value)) for value in values)
     except ValueError as error:
         raise wrong(f"proxy: addresses: {error}") from None

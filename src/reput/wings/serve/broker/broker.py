@@ -117,8 +117,8 @@ class ServedBroker:
         is_writable = self.writable is not None
         self.is_five = store.config.is_five
         levels = len(store.config.delay_table_ms())
-        own = own_topics(name, cluster, levels, self.is_five)
-        self.topics = TopicTable(store, path, is_writable, clock_ms, limits.topics, own)
+        internal_topics = own_topics(name, cluster, levels, self.is_five)
+        self.topics = TopicTable(store, path, is_writable, clock_ms, limits.topics, internal_topics)
         self.offsets = ConsumerOffsets(path, is_writable, limits.offsets_bytes)
         # This server writes offsets to files. A broker that keeps them in RocksDB would not see the changes.
         if is_writable:
@@ -203,7 +203,7 @@ class ServedBroker:
             return floor
         return max(floor, stop - 1) if stop > least else floor
 
-    def is_stored(self, message: MessageExt, physical_offset: int) -> bool:
+    def is_own_record(self, message: MessageExt, physical_offset: int) -> bool:
         """Return whether a message that was read at this offset is a record of its own, not a part of another message.
 
         The message's queue must have an entry for the offset. Without this check, a client could send a body that
@@ -285,9 +285,9 @@ class KeyValues:
 
     def put(self, namespace: str, key: str, value: str) -> None:
         """Set a value. Raises LimitError."""
-        known = self._tables.get(namespace, {}).get(key)
+        previous = self._tables.get(namespace, {}).get(key)
         size = _value_bytes(namespace, key, value)
-        freed = 0 if known is None else _value_bytes(namespace, key, known)
+        freed = 0 if previous is None else _value_bytes(namespace, key, previous)
         if self._bytes + size - freed > self._most_bytes:
             raise LimitError(
                 f"the values would take more than {self._most_bytes} bytes; delete some first"
@@ -298,8 +298,8 @@ class KeyValues:
     def delete(self, namespace: str, key: str) -> None:
         """Delete a value if it exists."""
         table = self._tables.get(namespace, {})
-        if (known := table.pop(key, None)) is not None:
-            self._bytes -= _value_bytes(namespace, key, known)
+        if (previous := table.pop(key, None)) is not None:
+            self._bytes -= _value_bytes(namespace, key, previous)
             if not table:
                 del self._tables[namespace]
 

@@ -34,12 +34,16 @@ class ConfigFile:
         self,
         store: Path,
         name: str,
-        is_kept: bool,
+        is_writable: bool,
         disk: Disk | None = None,
         most_bytes: int = MOST_JSON_BYTES,
     ) -> None:
-        """Prepare to read and write a file. If `is_kept` is false, nothing is written."""
-        self.path, self._is_kept, self._disk = store / CONFIG_FOLDER / name, is_kept, disk or Disk()
+        """Prepare to read and write a file. If `is_writable` is false, nothing is written."""
+        self.path, self._is_writable, self._disk = (
+            store / CONFIG_FOLDER / name,
+            is_writable,
+            disk or Disk(),
+        )
         self._backup = self.path.with_name(f"{name}.bak")
         self._most_bytes, self._guard = most_bytes, Lock()
         self._saved: bytes | None = None
@@ -50,8 +54,8 @@ class ConfigFile:
 
         Return an empty map if both are missing. Raises StoreAccessError, FormatError.
         """
-        found, self._saved = self._read(self.path)
-        return found if self._saved else self._read(self._backup)[0]
+        content, self._saved = self._read(self.path)
+        return content if self._saved else self._read(self._backup)[0]
 
     def load_either(self, parse: Callable[[Path, dict[str, Any]], Parsed]) -> Parsed:
         """Parse the file or, if it is damaged, its previous version, as a broker does (`loadBak`).
@@ -65,7 +69,7 @@ class ConfigFile:
         except FormatError as error:
             try:
                 content, data = self._read(self._backup)
-                found = parse(self._backup, content)
+                value = parse(self._backup, content)
             except FormatError:
                 data = None
             if data is None:
@@ -73,12 +77,12 @@ class ConfigFile:
                 raise FormatError(error.path, error.offset, reason) from None
             _log.warning("%s; %s is used instead", error, self._backup)
             # Rename the damaged file, so that people can examine it and the next save does not replace it.
-            if self._is_kept:
+            if self._is_writable:
                 self._disk.rename(self.path, self.path.with_name(f"{self.path.name}.damaged"))
                 # The file is missing now. So the next save must write it even if nothing changes. Otherwise the next
                 # start would find only the backup.
                 self._saved, self.is_changed = None, True
-            return found
+            return value
 
     def _read(self, path: Path) -> tuple[dict[str, Any], bytes | None]:
         try:
@@ -91,12 +95,12 @@ class ConfigFile:
                 path, self._most_bytes, f"the file has more than {self._most_bytes} bytes"
             )
         try:
-            found = parse_java_json(data, self._most_bytes) if data else {}
+            parsed = parse_java_json(data, self._most_bytes) if data else {}
         except ValueError as error:
             raise FormatError(path, 0, str(error)) from None
-        if not isinstance(found, dict):
+        if not isinstance(parsed, dict):
             raise FormatError(path, 0, "not a JSON object")
-        return found, data
+        return parsed, data
 
     def saving(self, encode: Callable[[], bytes]) -> Callable[[], None]:
         """Return a function that saves the result of `encode`. Any thread may call it. It raises StoreAccessError."""
@@ -116,7 +120,7 @@ class ConfigFile:
     def save(self, data: bytes) -> None:
         """Replace the file's content durably. Raises StoreAccessError."""
         with self._guard:
-            if not self._is_kept or data == self._saved:
+            if not self._is_writable or data == self._saved:
                 return
             self._disk.make_folder(self.path.parent)
             # Like a broker, keep the previous content as a backup (`MixAll.string2File`).

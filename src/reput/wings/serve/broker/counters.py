@@ -19,7 +19,7 @@ TOPIC_PUT_NUMS, TOPIC_PUT_SIZE = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"
 GROUP_GET_NUMS, GROUP_GET_SIZE = "GROUP_GET_NUMS", "GROUP_GET_SIZE"
 BROKER_PUT_NUMS, BROKER_GET_NUMS = "BROKER_PUT_NUMS", "BROKER_GET_NUMS"
 SEND_BACK_NUMS = "SNDBCK_PUT_NUMS"
-FOUND, MISSED = "found", "missed"
+HITS, MISSES = "found", "missed"
 """Names of the counters of pulls that found messages, and of pulls that found none."""
 TEN_S, MINUTE, TEN_MIN, HOUR, DAY = range(5)
 _WINDOWS = (
@@ -67,9 +67,9 @@ class Counter:
         since = now - _WINDOWS[window][0]
         for begin, value, calls in self._samples[window]:
             if begin >= since:
-                found, times = self.value - value, self.calls - calls
+                total, times = self.value - value, self.calls - calls
                 seconds = _WINDOWS[window][0] / 1000
-                return Rate(found, found / seconds, found / times if times else 0.0)
+                return Rate(total, total / seconds, total / times if times else 0.0)
         return Rate(0, 0.0, 0.0)
 
 
@@ -84,9 +84,7 @@ class Counters:
         self._most, self._clock_ms = most, clock_ms
         self._guard = Lock()
         self._counters: dict[tuple[str, str], Counter] = {}
-        self._total = {
-            name: Counter() for name in (BROKER_PUT_NUMS, BROKER_GET_NUMS, FOUND, MISSED)
-        }
+        self._total = {name: Counter() for name in (BROKER_PUT_NUMS, BROKER_GET_NUMS, HITS, MISSES)}
         self._put_bytes = 0
         self._mornings = {name: [0, 0] for name in (BROKER_PUT_NUMS, BROKER_GET_NUMS)}
         self._day = self._today()
@@ -107,7 +105,7 @@ class Counters:
         """Count a pull, and the messages that it found."""
         now = self._clock_ms()
         with self._guard:
-            self._total[FOUND if messages else MISSED].add(1, now)
+            self._total[HITS if messages else MISSES].add(1, now)
             if messages:
                 key = f"{topic}@{group}"
                 self._add(GROUP_GET_NUMS, key, messages, now)
@@ -137,23 +135,23 @@ class Counters:
         """
         now = self._clock_ms()
         with self._guard:
-            found = self._counters.get((name, key))
-            if found is None and key == cluster and name in (BROKER_PUT_NUMS, BROKER_GET_NUMS):
-                found = self._total[name]
-            if found is None:
+            counter = self._counters.get((name, key))
+            if counter is None and key == cluster and name in (BROKER_PUT_NUMS, BROKER_GET_NUMS):
+                counter = self._total[name]
+            if counter is None:
                 return None
-            return found.rate(MINUTE, now), found.rate(HOUR, now), found.rate(DAY, now)
+            return counter.rate(MINUTE, now), counter.rate(HOUR, now), counter.rate(DAY, now)
 
     def group_get_tps(self, group: str, topic: str) -> float:
         """Return how many messages of a topic a group pulls per second (`tpsGroupGetNums`)."""
         with self._guard:
-            found = self._counters.get((GROUP_GET_NUMS, f"{topic}@{group}"))
-            return found.rate(MINUTE, self._clock_ms()).tps if found is not None else 0.0
+            counter = self._counters.get((GROUP_GET_NUMS, f"{topic}@{group}"))
+            return counter.rate(MINUTE, self._clock_ms()).tps if counter is not None else 0.0
 
-    def forget(self, is_gone: Callable[[str], bool]) -> None:
+    def forget(self, predicate: Callable[[str], bool]) -> None:
         """Delete the counters of topics and groups that no longer exist."""
         with self._guard:
-            for name, key in [each for each in self._counters if is_gone(each[1])]:
+            for name, key in [key_pair for key_pair in self._counters if predicate(key_pair[1])]:
                 del self._counters[name, key]
 
     def roll(self) -> None:
@@ -170,30 +168,30 @@ class Counters:
         now = self._clock_ms()
         with self._guard:
             puts, gets = self._total[BROKER_PUT_NUMS], self._total[BROKER_GET_NUMS]
-            found, missed = self._total[FOUND], self._total[MISSED]
+            hits, misses = self._total[HITS], self._total[MISSES]
             table = {
                 "putTps": _three(now, puts),
                 # 4.9 misspells this name, and 5.x corrects it.
                 "getTransferedTps": _three(now, gets),
                 "getTransferredTps": _three(now, gets),
-                "getFoundTps": _three(now, found),
-                "getMissTps": _three(now, missed),
-                "getTotalTps": _three(now, found, missed),
+                "getFoundTps": _three(now, hits),
+                "getMissTps": _three(now, misses),
+                "getTotalTps": _three(now, hits, misses),
                 "putMessageTimesTotal": str(puts.value),
                 "putMessageSizeTotal": str(self._put_bytes),
                 "putMessageAverageSize": str(self._put_bytes / max(puts.value, 1)),
                 "msgPutTotalTodayNow": str(puts.value),
                 "msgGetTotalTodayNow": str(gets.value),
             }
-            for what, name in (("Put", BROKER_PUT_NUMS), ("Get", BROKER_GET_NUMS)):
+            for verb, name in (("Put", BROKER_PUT_NUMS), ("Get", BROKER_GET_NUMS)):
                 yesterday, today = self._mornings[name]
-                table[f"msg{what}TotalYesterdayMorning"] = str(yesterday)
-                table[f"msg{what}TotalTodayMorning"] = str(today)
+                table[f"msg{verb}TotalYesterdayMorning"] = str(yesterday)
+                table[f"msg{verb}TotalTodayMorning"] = str(today)
         return table
 
 
 def _three(now: int, *counters: Counter) -> str:
     """Return the rates per second over 10 seconds, a minute and 10 minutes, as text."""
     windows = (TEN_S, MINUTE, TEN_MIN)
-    rates = (sum(each.rate(window, now).tps for each in counters) for window in windows)
+    rates = (sum(counter.rate(window, now).tps for counter in counters) for window in windows)
     return " ".join(str(rate) for rate in rates)

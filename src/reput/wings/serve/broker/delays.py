@@ -39,7 +39,7 @@ _log = logging.getLogger("reput.broker")
 
 def delay_offsets(store: Path) -> dict[int, int]:
     """Return the delivery progress of each level from a store's file. Raises StoreAccessError, FormatError."""
-    return _offsets(ConfigFile(store, DELAY_OFFSET_FILE, is_kept=False))
+    return _offsets(ConfigFile(store, DELAY_OFFSET_FILE, is_writable=False))
 
 
 def _offsets(file: ConfigFile) -> dict[int, int]:
@@ -61,7 +61,7 @@ class DelayedDelivery:
         """Read the delivery progress. Raises StoreAccessError, FormatError."""
         self._store, self._clock_ms = store, clock_ms
         self._delays_ms = store.config.delay_table_ms()
-        self._file, self._guard = ConfigFile(path, DELAY_OFFSET_FILE, is_kept=True), Lock()
+        self._file, self._guard = ConfigFile(path, DELAY_OFFSET_FILE, is_writable=True), Lock()
         self._offsets = _offsets(self._file)
 
     def deliver_due(self) -> int:
@@ -111,15 +111,15 @@ class DelayedDelivery:
                 # The next message to deliver may have expired. If the log was truncated, the queue may end before the
                 # saved offset.
                 begin = min(max(begin, least), end)
-                found: list[tuple[int, ConsumeQueueEntry]] = []
+                entries: list[tuple[int, ConsumeQueueEntry]] = []
                 try:
                     for entry in queue.entries(begin, min(end, begin + _MOST_AT_ONCE)):
-                        found.append((begin + len(found), entry))
+                        entries.append((begin + len(entries), entry))
                 # Lost entries must not hold up later messages.
                 except LostEntriesError as error:
-                    if not found:
+                    if not entries:
                         self._skip(level, begin, error)
-                return found
+                return entries
         except MessageNotFoundError:  # No message has used this level yet.
             return []
 
@@ -134,11 +134,11 @@ class DelayedDelivery:
 
     def _put(self, entry: ConsumeQueueEntry) -> None:
         try:
-            stored = self._store.get(entry.physical_offset)
+            original = self._store.get(entry.physical_offset)
         except StoreError as error:
             _log.warning("a delayed message is lost: %s", error)
             return
-        message = due_message(stored, self._store.config.is_five)
+        message = due_message(original, self._store.config.is_five)
         if message is None:
             _log.warning(
                 "a delayed message without a topic: physical offset %d", entry.physical_offset
@@ -152,10 +152,10 @@ class DelayedDelivery:
             )
 
 
-def due_message(stored: MessageExt, is_five: bool) -> Message | None:
+def due_message(original: MessageExt, is_five: bool) -> Message | None:
     """Return the message to put when a delayed message is due, or None if its destination is unknown."""
-    queue = held_queue(stored.properties)
+    queue = held_queue(original.properties)
     # Like a broker (`ScheduleMessageService`), discard delayed half messages: a half message cannot be delayed.
     if queue is None or queue[0] in HALF_TOPICS:
         return None
-    return replace(copied(stored, is_five), topic=queue[0], queue_id=queue[1])
+    return replace(copied(original, is_five), topic=queue[0], queue_id=queue[1])

@@ -73,18 +73,18 @@ class ConsumerGroup:
     @property
     def held_bytes(self) -> int:
         """Size of the group's subscriptions."""
-        return sum(len(each.raw) for each in self.subscriptions.values())
+        return sum(len(subscription.raw) for subscription in self.subscriptions.values())
 
-    def subscribe(self, wanted: Sequence[TopicSubscription]) -> bool:
+    def subscribe(self, subscriptions: Sequence[TopicSubscription]) -> bool:
         """Apply the subscriptions of a heartbeat. Return whether topics were added or removed."""
-        given = {each.topic: each for each in wanted}
-        is_changed = given.keys() != self.subscriptions.keys()
-        for topic, each in given.items():
-            known = self.subscriptions.get(topic)
+        by_topic = {subscription.topic: subscription for subscription in subscriptions}
+        is_changed = by_topic.keys() != self.subscriptions.keys()
+        for topic, subscription in by_topic.items():
+            current = self.subscriptions.get(topic)
             # Members may send different subscriptions. The newest one counts (`ConsumerGroupInfo`).
-            if known is not None and known.version >= each.version:
-                given[topic] = known
-        self.subscriptions = given
+            if current is not None and current.version >= subscription.version:
+                by_topic[topic] = current
+        self.subscriptions = by_topic
         return is_changed
 
 
@@ -93,12 +93,12 @@ class Joining:
     """One consumer group in a heartbeat: its settings and its subscriptions."""
 
     group: str
-    found: ConsumerGroup
-    wanted: Sequence[TopicSubscription]
+    settings: ConsumerGroup
+    subscriptions: Sequence[TopicSubscription]
 
     @property
     def held_bytes(self) -> int:
-        return sum(len(each.raw) for each in self.wanted)
+        return sum(len(subscription.raw) for subscription in self.subscriptions)
 
 
 @dataclass(slots=True)
@@ -146,8 +146,8 @@ class ClientGroups:
 
     def subscription(self, group: str, topic: str) -> TopicSubscription | None:
         """Return a group's subscription to a topic, or None."""
-        found = self._consumers.get(group)
-        return found.subscriptions.get(topic) if found else None
+        consumers = self._consumers.get(group)
+        return consumers.subscriptions.get(topic) if consumers else None
 
     def consumers_of(self, topic: str) -> list[str]:
         """Return the groups that subscribe to a topic, sorted. Any thread may call this."""
@@ -159,21 +159,21 @@ class ClientGroups:
         self, client: Client, joining: Sequence[Joining], producers: Sequence[str] = ()
     ) -> None:
         """Apply a heartbeat completely, or raise LimitError or NameRefusedError and change nothing."""
-        for name in (*(each.group for each in joining), *producers):
+        for name in (*(join.group for join in joining), *producers):
             check_name(name, "group")
         self._check_limits(client.connection, joining, producers)
         if not joining and not producers:
             return
-        known = self._by_client_id.get(client.client_id)
-        if producers and known is not None and known.owner != client.owner:
+        peers = self._by_client_id.get(client.client_id)
+        if producers and peers is not None and peers.owner != client.owner:
             # If two accounts used the same client id, replies to requests of one would go to the other.
             raise NameRefusedError(f"the client id {client.client_id} belongs to another account")
         client.seen_ms = self._clock_ms()
         membership = self._memberships.setdefault(client.connection, _Membership())
         self._members -= len(membership)
-        for each in joining:
-            membership.consumers[each.group] = len(each.wanted), each.held_bytes
-            self._register_consumer(client, each)
+        for join in joining:
+            membership.consumers[join.group] = len(join.subscriptions), join.held_bytes
+            self._register_consumer(client, join)
         for group in producers:
             membership.producers.add(group)
             self._producers.setdefault(group, {})[client.connection] = client
@@ -183,66 +183,69 @@ class ClientGroups:
     def _check_limits(
         self, connection: Hashable, joining: Sequence[Joining], producers: Sequence[str]
     ) -> None:
-        limits, known = self._limits, self._memberships.get(connection, _Membership())
-        after = known.consumers | {
-            each.group: (len(each.wanted), each.held_bytes) for each in joining
+        limits, membership = self._limits, self._memberships.get(connection, _Membership())
+        after = membership.consumers | {
+            join.group: (len(join.subscriptions), join.held_bytes) for join in joining
         }
-        groups = len(after) + len(known.producers | set(producers))
+        groups = len(after) + len(membership.producers | set(producers))
         subscriptions = sum(count for count, _ in after.values())
         held_bytes = sum(size for _, size in after.values())
-        new_bytes = sum(each.held_bytes for each in joining)
-        for name, found, most in (
+        new_bytes = sum(join.held_bytes for join in joining)
+        for name, number, most in (
             ("groups of a connection", groups, limits.groups),
             ("subscriptions of a connection", subscriptions, limits.subscriptions),
             ("bytes of a connection's subscriptions", held_bytes, limits.registered_bytes),
-            ("members of groups", self._members + groups - len(known), limits.members),
+            ("members of groups", self._members + groups - len(membership), limits.members),
             ("bytes of subscriptions", self._held_bytes + new_bytes, limits.total_registered_bytes),
         ):
-            if found > most:
-                raise LimitError(f"{found} {name}: at most {most} are allowed")
+            if number > most:
+                raise LimitError(f"{number} {name}: at most {most} are allowed")
 
     def _register_consumer(self, client: Client, joining: Joining) -> None:
-        found = joining.found
-        known = self._consumers.setdefault(joining.group, ConsumerGroup())
-        known.consume_type, known.message_model = found.consume_type, found.message_model
-        known.consume_from = found.consume_from
-        is_new = client.connection not in known.clients
-        known.clients[client.connection] = client
-        self._held_bytes -= known.held_bytes
-        is_changed = known.subscribe(joining.wanted)
-        self._held_bytes += known.held_bytes
+        settings = joining.settings
+        consumers = self._consumers.setdefault(joining.group, ConsumerGroup())
+        consumers.consume_type, consumers.message_model = (
+            settings.consume_type,
+            settings.message_model,
+        )
+        consumers.consume_from = settings.consume_from
+        is_new = client.connection not in consumers.clients
+        consumers.clients[client.connection] = client
+        self._held_bytes -= consumers.held_bytes
+        is_changed = consumers.subscribe(joining.subscriptions)
+        self._held_bytes += consumers.held_bytes
         if is_changed or is_new:
-            self.on_change(joining.group, list(known.clients))
+            self.on_change(joining.group, list(consumers.clients))
 
     def unregister_consumer(self, group: str, connection: Hashable) -> None:
         """Remove a consumer from its group."""
-        found = self._consumers.get(group)
-        if found is None or found.clients.pop(connection, None) is None:
+        consumers = self._consumers.get(group)
+        if consumers is None or consumers.clients.pop(connection, None) is None:
             return
         self._memberships[connection].consumers.pop(group)
-        self._left(connection)
-        if found.clients:
-            self.on_change(group, list(found.clients))
+        self._remove_connection(connection)
+        if consumers.clients:
+            self.on_change(group, list(consumers.clients))
         else:
-            self._held_bytes -= found.held_bytes
+            self._held_bytes -= consumers.held_bytes
             del self._consumers[group]
 
     def unregister_producer(self, group: str, connection: Hashable) -> None:
         """Remove a producer from its group."""
-        found = self._producers.get(group, {})
-        client = found.pop(connection, None)
+        producers = self._producers.get(group, {})
+        client = producers.pop(connection, None)
         if client is None:
             return
-        known = self._by_client_id.get(client.client_id)
+        peers = self._by_client_id.get(client.client_id)
         # A newer connection of the same client may have replaced this one.
-        if known is not None and known.connection == connection:
+        if peers is not None and peers.connection == connection:
             del self._by_client_id[client.client_id]
         self._memberships[connection].producers.discard(group)
-        self._left(connection)
-        if not found:
+        self._remove_connection(connection)
+        if not producers:
             self._producers.pop(group, None)
 
-    def _left(self, connection: Hashable) -> None:
+    def _remove_connection(self, connection: Hashable) -> None:
         self._members -= 1
         if not len(self._memberships[connection]):
             del self._memberships[connection]
@@ -258,11 +261,13 @@ class ClientGroups:
     def forget_silent(self) -> None:
         """Remove clients that send no heartbeats."""
         since = self._clock_ms() - SILENT_MS
-        for group, found in list(self._consumers.items()):
-            for client in [each for each in found.clients.values() if each.seen_ms < since]:
+        for group, consumers in list(self._consumers.items()):
+            for client in [
+                member for member in consumers.clients.values() if member.seen_ms < since
+            ]:
                 self.unregister_consumer(group, client.connection)
         for group, clients in list(self._producers.items()):
-            for client in [each for each in clients.values() if each.seen_ms < since]:
+            for client in [member for member in clients.values() if member.seen_ms < since]:
                 self.unregister_producer(group, client.connection)
 
 
@@ -275,7 +280,7 @@ class GroupConfig:
     may_broadcast: bool = True
     retry_queues: int = 1
     most_retries: int = 16
-    others: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    other_fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Further settings in subscriptionGroup.json or from an admin tool. They are not used, and are kept unchanged."""
 
     def as_json(self) -> dict[str, Any]:
@@ -285,7 +290,7 @@ class GroupConfig:
             "consumeFromMinEnable": True,
             "notifyConsumerIdsChangedEnable": True,
             "whichBrokerWhenConsumeSlowly": 1,
-            **self.others,
+            **self.other_fields,
             "consumeBroadcastEnable": self.may_broadcast,
             "consumeEnable": self.may_consume,
             "groupName": self.name,
@@ -294,19 +299,19 @@ class GroupConfig:
         }
 
     @classmethod
-    def of_json(cls, name: str, found: Mapping[str, Any]) -> GroupConfig:
+    def of_json(cls, name: str, fields: Mapping[str, Any]) -> GroupConfig:
         """Parse a group. Raises ValueError, TypeError, AttributeError if it is malformed."""
         return cls(
             name,
-            bool(found.get("consumeEnable", True)),
-            bool(found.get("consumeBroadcastEnable", True)),
-            min(max(int(found.get("retryQueueNums", 1)), 0), _MOST_RETRY_QUEUES),
-            int(found.get("retryMaxTimes", 16)),
-            {name: value for name, value in found.items() if name not in _OWN},
+            bool(fields.get("consumeEnable", True)),
+            bool(fields.get("consumeBroadcastEnable", True)),
+            min(max(int(fields.get("retryQueueNums", 1)), 0), _MOST_RETRY_QUEUES),
+            int(fields.get("retryMaxTimes", 16)),
+            {name: value for name, value in fields.items() if name not in _FIELDS},
         )
 
 
-_OWN = {
+_FIELDS = {
     "consumeBroadcastEnable", "consumeEnable", "groupName", "retryMaxTimes", "retryQueueNums",
 }  # fmt: skip
 
@@ -333,13 +338,13 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = {
     "groupName": lambda value: isinstance(value, str),
     "groupRetryPolicy": lambda value: isinstance(value, dict),
     "attributes": lambda value: (
-        isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+        isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
     ),
 }  # fmt: skip
 """For each field that tools send (`SubscriptionGroupConfig`, 5.3.3), a check whether a broker can read its value."""
 
 
-def group_of_tool(found: Mapping[str, Any]) -> GroupConfig:
+def group_of_tool(fields: Mapping[str, Any]) -> GroupConfig:
     """Return the settings of a group that a tool has sent, without the fields that a broker does not know.
 
     Raises:
@@ -347,14 +352,16 @@ def group_of_tool(found: Mapping[str, Any]) -> GroupConfig:
         LimitError: The settings are too long.
         NameRefusedError: A broker would refuse the name.
     """
-    known = {name: value for name, value in found.items() if name in _KINDS and value is not None}
-    for name, value in known.items():
+    checked_fields = {
+        name: value for name, value in fields.items() if name in _KINDS and value is not None
+    }
+    for name, value in checked_fields.items():
         if not _KINDS[name](value):
             raise ValueError(f"{name} has the wrong type")
-    if "groupName" not in known:
+    if "groupName" not in checked_fields:
         raise ValueError("groupName is missing")
-    check_name(known["groupName"], "group")
-    config = GroupConfig.of_json(known["groupName"], known)
+    check_name(checked_fields["groupName"], "group")
+    config = GroupConfig.of_json(checked_fields["groupName"], checked_fields)
     try:
         size = len(java_json_file({_TABLE: {config.name: config.as_json()}}))
     except RecursionError:
@@ -372,18 +379,18 @@ class SubscriptionGroups:
     def __init__(
         self,
         store: Path,
-        is_kept: bool = False,
+        is_writable: bool = False,
         clock_ms: Callable[[], int] = now_ms,
         most: int = Limits().subscription_groups,
     ) -> None:
         """Read the file of groups. Raises StoreAccessError, FormatError.
 
-        `is_kept` states whether changes are written. `most` is the maximum number of groups.
+        `is_writable` states whether changes are written. `most` is the maximum number of groups.
         """
-        self._file = ConfigFile(store, SUBSCRIPTION_GROUP_FILE, is_kept)
-        self._is_kept, self._clock_ms, self._most = is_kept, clock_ms, most
+        self._file = ConfigFile(store, SUBSCRIPTION_GROUP_FILE, is_writable)
+        self._is_writable, self._clock_ms, self._most = is_writable, clock_ms, most
         self._guard, self._saving = Lock(), Lock()
-        self._version, self._known, self._others = self._file.load_either(self._parse)
+        self._version, self._configs, self._other_fields = self._file.load_either(self._parse)
 
     def _parse(
         self, path: Path, content: dict[str, Any]
@@ -394,27 +401,27 @@ class SubscriptionGroups:
             version = {"counter": 0, "timestamp": self._clock_ms()} | {
                 name: int(value) for name, value in (content.get("dataVersion") or {}).items()
             }
-            known = {name: GroupConfig.of_json(name, each) for name, each in table.items()}
+            configs = {name: GroupConfig.of_json(name, fields) for name, fields in table.items()}
         except (ValueError, TypeError, AttributeError):
             raise FormatError(path, 0, "not a table of groups") from None
         return (
             version,
-            known,
+            configs,
             {k: v for k, v in content.items() if k not in (_TABLE, "dataVersion")},
         )
 
     def get(self, group: str) -> GroupConfig:
         """Return the settings of a group, or a broker's defaults."""
-        return self._known.get(group) or GroupConfig(group)
+        return self._configs.get(group) or GroupConfig(group)
 
-    def is_known(self, group: str) -> bool:
+    def has_config(self, group: str) -> bool:
         """Return whether a group has settings of its own. Other groups have a broker's defaults."""
-        return group in self._known
+        return group in self._configs
 
-    def known(self) -> list[GroupConfig]:
+    def configs(self) -> list[GroupConfig]:
         """Return the settings of all groups that have settings of their own."""
         # `copy` is atomic, so other threads may change the groups meanwhile.
-        return list(self._known.copy().values())
+        return list(self._configs.copy().values())
 
     def data_version(self) -> dict[str, int]:
         """Return the version number. It changes with each change of groups, so that tools notice changes."""
@@ -425,31 +432,31 @@ class SubscriptionGroups:
 
         If the file has the maximum number of groups, the group is not added. It can consume nevertheless.
         """
-        if self._is_kept and group not in self._known and len(self._known) < self._most:
+        if self._is_writable and group not in self._configs and len(self._configs) < self._most:
             self.update(GroupConfig(group))
 
     def update(self, config: GroupConfig) -> None:
         """Create a group, or change its settings. The next `save` writes it. Raises LimitError, NameRefusedError."""
         check_name(config.name, "group")
         with self._guard:
-            if config.name not in self._known and len(self._known) >= self._most:
+            if config.name not in self._configs and len(self._configs) >= self._most:
                 most = self._most
                 raise LimitError(
                     f"group {config.name} is not created: the maximum of {most} groups is reached"
                 )
-            self._known[config.name] = config
+            self._configs[config.name] = config
             self._change()
 
     def delete(self, group: str) -> None:
         """Delete a group's settings, if it has any. The next `save` updates the file."""
         with self._guard:
-            if self._known.pop(group, None) is not None:
+            if self._configs.pop(group, None) is not None:
                 self._change()
 
     def _change(self) -> None:
         counter = self._version["counter"] + 1
         self._version = {**self._version, "counter": counter, "timestamp": self._clock_ms()}
-        self._file.is_changed = self._is_kept
+        self._file.is_changed = self._is_writable
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
         """If any group has changed, yield a function that saves the groups. Any thread may call the function."""
@@ -464,6 +471,6 @@ class SubscriptionGroups:
 
     def _encode(self) -> bytes:
         with self._guard:
-            known, version = dict(self._known), self._version
-        table = {name: config.as_json() for name, config in sorted(known.items())}
-        return java_json_file({"dataVersion": version, **self._others, _TABLE: table})
+            configs, version = dict(self._configs), self._version
+        table = {name: config.as_json() for name, config in sorted(configs.items())}
+        return java_json_file({"dataVersion": version, **self._other_fields, _TABLE: table})

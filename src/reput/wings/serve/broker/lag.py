@@ -109,8 +109,8 @@ def group_lags(queues: Iterable[QueueLag]) -> list[GroupLag]:
     by_group: dict[str, list[QueueLag]] = {}
     for queue in queues:
         by_group.setdefault(queue.group, []).append(queue)
-    found = [lag_of_group(name, own) for name, own in by_group.items()]
-    return sorted(found, key=lambda one: (one.lag_messages is None, -(one.lag_messages or 0)))
+    lags = [lag_of_group(name, group_queues) for name, group_queues in by_group.items()]
+    return sorted(lags, key=lambda lag: (lag.lag_messages is None, -(lag.lag_messages or 0)))
 
 
 def lag_of_group(name: str, queues: Iterable[QueueLag]) -> GroupLag:

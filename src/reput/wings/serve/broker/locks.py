@@ -37,18 +37,18 @@ class QueueLocks:
 
         Raises LimitError if too many queues are locked.
         """
-        now, held = self._clock_ms(), []
+        now, locks = self._clock_ms(), []
         for queue in queues:
-            known = self._holders.get((group, queue))
-            if known is None and len(self._holders) >= self._most:
+            lock = self._holders.get((group, queue))
+            if lock is None and len(self._holders) >= self._most:
                 raise LimitError(
                     f"{self._most} queues are locked, and no more locks are allowed; try again later"
                 )
-            holder, since = known or (client_id, now)
+            holder, since = lock or (client_id, now)
             if holder == client_id or now - since > LOCK_MS:
                 self._holders[group, queue] = client_id, now
-                held.append(queue)
-        return held
+                locks.append(queue)
+        return locks
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Release the given queues that the client has locked."""

@@ -80,22 +80,24 @@ class ConsumerOffsets:
     def __init__(
         self,
         store: Path,
-        is_kept: bool,
+        is_writable: bool,
         most_bytes: int = Limits().offsets_bytes,
     ) -> None:
         """Open the offsets of a store.
 
         Args:
             store: Folder of the store.
-            is_kept: Whether changes are written.
+            is_writable: Whether changes are written.
             most_bytes: Maximum size of the file.
 
         Raises:
             FormatError: The file and its previous version are damaged.
             StoreAccessError: The file cannot be read.
         """
-        self._file = ConfigFile(store, CONSUMER_OFFSET_FILE, is_kept, most_bytes=_MOST_READ_BYTES)
-        self._is_kept, self._most_bytes = is_kept, most_bytes
+        self._file = ConfigFile(
+            store, CONSUMER_OFFSET_FILE, is_writable, most_bytes=_MOST_READ_BYTES
+        )
+        self._is_writable, self._most_bytes = is_writable, most_bytes
         self._guard, self._saving = Lock(), Lock()
         self._resets: dict[str, dict[int, int]] = {}
         self._table = self._file.load_either(_parse)
@@ -104,9 +106,9 @@ class ConsumerOffsets:
     def take_over(self, committed: Iterable[CommittedOffset]) -> None:
         """Replace the file's offsets by offsets that a broker has kept elsewhere, for example in RocksDB."""
         table: dict[str, dict[int, int]] = {}
-        for each in committed:
-            key = f"{each.topic}{_SEPARATOR}{each.group}"
-            table.setdefault(key, {})[each.queue_id] = each.queue_offset
+        for entry in committed:
+            key = f"{entry.topic}{_SEPARATOR}{entry.group}"
+            table.setdefault(key, {})[entry.queue_id] = entry.queue_offset
         with self._guard:
             self._table, self._bytes = table, sum(map(_size, table.items()))
 
@@ -127,7 +129,7 @@ class ConsumerOffsets:
                 check_name(topic, "topic")
                 self._grow(_ENTRY_BYTES + (0 if offsets else _PAIR_BYTES + len(key)))
             self._table[key] = {**offsets, queue_id: queue_offset}
-            self._file.is_changed = self._is_kept
+            self._file.is_changed = self._is_writable
 
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Set an offset.
@@ -152,30 +154,30 @@ class ConsumerOffsets:
         key = f"{topic}{_SEPARATOR}{group}"
         with self._guard:
             resets = dict(self._resets.get(key, {}))
-            found = resets.pop(queue_id, None)
-            if found is not None:
+            offset = resets.pop(queue_id, None)
+            if offset is not None:
                 self._resets.pop(key)
                 if resets:
                     self._resets[key] = resets
-        return found
+        return offset
 
-    def remove(self, is_wanted: Callable[[str, str], bool]) -> None:
+    def remove(self, predicate: Callable[[str, str], bool]) -> None:
         """Remove the offsets of all topics and groups that the caller wants removed.
 
         `is_wanted(topic, group)` returns whether to remove the group's offsets in the topic.
         """
         with self._guard:
             for topic, group in self._pairs():
-                if is_wanted(topic, group):
+                if predicate(topic, group):
                     key = f"{topic}{_SEPARATOR}{group}"
                     self._bytes -= _size((key, self._table.pop(key)))
                     self._resets.pop(key, None)
-                    self._file.is_changed = self._is_kept
+                    self._file.is_changed = self._is_writable
 
-    def clone(self, group: str, other: str, topic: str) -> None:
+    def clone(self, group: str, target: str, topic: str) -> None:
         """Copy a group's offsets of a topic to another group. Raises as `commit` does."""
         for queue_id, offset in self._table.get(f"{topic}{_SEPARATOR}{group}", {}).items():
-            self.commit(other, topic, queue_id, offset)
+            self.commit(target, topic, queue_id, offset)
 
     def _grow(self, size: int) -> None:
         if self._bytes + size > self._most_bytes:
@@ -185,7 +187,7 @@ class ConsumerOffsets:
             )
         self._bytes += size
 
-    def drop_strangers(self, is_there: Callable[[str], bool]) -> None:
+    def drop_strangers(self, has_topic: Callable[[str], bool]) -> None:
         """If the table of committed offsets has too many bytes, remove the offsets of topics that the store lacks.
 
         The previous file is kept with `.bak` at the end of its name.
@@ -196,10 +198,10 @@ class ConsumerOffsets:
         self._table = {
             key: offsets
             for key, offsets in self._table.items()
-            if is_there(key.partition(_SEPARATOR)[0])
+            if has_topic(key.partition(_SEPARATOR)[0])
         }
         self._bytes = sum(map(_size, self._table.items()))
-        self._file.is_changed = self._is_kept
+        self._file.is_changed = self._is_writable
         _log.warning(
             "%s: committed offsets of %d groups and topics are dropped: the store has no such topics",
             self._file.path, pairs - len(self._table),
@@ -224,7 +226,7 @@ class ConsumerOffsets:
         return sorted(group for of, group in self._pairs() if of == topic)
 
     def snapshot(
-        self, is_wanted: Callable[[str, str], bool] = lambda topic, group: True
+        self, predicate: Callable[[str, str], bool] = lambda topic, group: True
     ) -> Callable[[], bytes]:
         """Return a function that encodes the current offsets in the file's form. The function may run in any thread.
 
@@ -234,12 +236,12 @@ class ConsumerOffsets:
         table = dict(self._table)
 
         def encode() -> bytes:
-            wanted = {
+            selection = {
                 key: offsets
                 for key, offsets in table.items()
-                if is_wanted(key.partition(_SEPARATOR)[0], key.partition(_SEPARATOR)[2])
+                if predicate(key.partition(_SEPARATOR)[0], key.partition(_SEPARATOR)[2])
             }
-            return number_maps_file(_TABLE, wanted)
+            return number_maps_file(_TABLE, selection)
 
         return encode
 
@@ -313,8 +315,8 @@ def committed_offsets(store: Path) -> list[CommittedOffset]:
     """
     offsets: dict[tuple[str, str, int], CommittedOffset] = {}
     for read in (_of_version_2, _of_single_database, _of_version_1, _in_files):
-        for one in read(store):
-            offsets.setdefault(one[:3], one)
+        for entry in read(store):
+            offsets.setdefault(entry[:3], entry)
         if offsets:
             break
     return list(offsets.values())
@@ -325,11 +327,11 @@ def end_offsets_with_queues(store: Path) -> int:
 
     Otherwise, consumers would skip new messages, which get queue offsets from this end on.
     """
-    offsets, count = ConsumerOffsets(store, is_kept=True), 0
-    with MessageStore(store) as opened:
-        queues = set(opened.list_queues())
+    offsets, count = ConsumerOffsets(store, is_writable=True), 0
+    with MessageStore(store) as reader:
+        queues = set(reader.list_queues())
         for group, topic, queue_id, offset in list(offsets.entries()):
-            end = opened.max_queue_offset(topic, queue_id) if (topic, queue_id) in queues else 0
+            end = reader.max_queue_offset(topic, queue_id) if (topic, queue_id) in queues else 0
             if offset > end:
                 offsets.commit(group, topic, queue_id, end)
                 count += 1
@@ -344,8 +346,8 @@ def _of_version_2(store: Path) -> Iterator[CommittedOffset]:
             for key, value in database.family_items(FAMILY, OFFSETS_PREFIX_V2):
                 if not key.startswith(OFFSETS_PREFIX_V2):
                     return
-                if (found := decode_offset_v2(key, value)) is not None:
-                    yield found
+                if (entry := decode_offset_v2(key, value)) is not None:
+                    yield entry
 
 
 def _of_single_database(store: Path) -> Iterator[CommittedOffset]:
@@ -369,7 +371,7 @@ def _in_files(store: Path) -> Iterator[CommittedOffset]:
 
     With `enableLmq`, a broker has a further file for its light queues (LMQ), with one offset per light queue and group.
     """
-    light = ConfigFile(store, _LMQ_FILE, is_kept=False)
+    light = ConfigFile(store, _LMQ_FILE, is_writable=False)
     content = light.load()
     try:
         for pair, offset in (content.get(_LMQ_TABLE) or {}).items():
@@ -383,5 +385,5 @@ def _in_files(store: Path) -> Iterator[CommittedOffset]:
         raise FormatError(
             light.path, 0, "offsetTable must be an object whose values are maps of numbers"
         ) from None
-    for entry in ConsumerOffsets(store, is_kept=False).entries():
+    for entry in ConsumerOffsets(store, is_writable=False).entries():
         yield CommittedOffset(*entry)

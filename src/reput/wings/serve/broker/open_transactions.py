@@ -67,10 +67,10 @@ def open_transactions(store: MessageStore) -> Iterator[OpenTransaction]:
         FormatError: The file of offsets or a database is damaged.
         StoreAccessError: A file cannot be read.
     """
-    passed = _passed_offsets(store)
+    starts = _passed_offsets(store)
     for topic, queue_id in _places(store):
         if topic == HALF_TOPIC:
-            for message in _undecided(store, queue_id, passed.get(queue_id, 0)):
+            for message in _undecided(store, queue_id, starts.get(queue_id, 0)):
                 yield OpenTransaction(message, check_times(message.properties))
     yield from _undecided_in_rocksdb(store)
 
@@ -88,9 +88,9 @@ def _passed_offsets(store: MessageStore) -> dict[int, int]:
     if not store.storage.is_local:
         return {}
     return {
-        one.queue_id: one.queue_offset
-        for one in committed_offsets(Path(store.path))
-        if (one.group, one.topic) == (GROUP, HALF_TOPIC)
+        entry.queue_id: entry.queue_offset
+        for entry in committed_offsets(Path(store.path))
+        if (entry.group, entry.topic) == (GROUP, HALF_TOPIC)
     }
 
 
@@ -100,7 +100,7 @@ def _undecided(store: MessageStore, queue_id: int, start: int) -> list[MessageEx
         for message in queue_messages(store, OP_TOPIC, queue_id)
         for offset in decided_offsets(message.body)
     }
-    found: dict[int, MessageExt] = {}
+    undecided: dict[int, MessageExt] = {}
     # For each unique key, the highest number of checks, and the queue offsets of the copies with this number.
     newest: dict[str, tuple[int, list[int]]] = {}
     for message in queue_messages(store, HALF_TOPIC, queue_id, start):
@@ -111,12 +111,12 @@ def _undecided(store: MessageStore, queue_id: int, start: int) -> list[MessageEx
                 continue
             if times > most:
                 for copy in copies:
-                    found.pop(copy, None)
+                    undecided.pop(copy, None)
                 copies = []
             newest[message.unique_key] = times, [*copies, offset]
         if offset not in decided:
-            found[offset] = message
-    return list(found.values())
+            undecided[offset] = message
+    return list(undecided.values())
 
 
 def _undecided_in_rocksdb(store: MessageStore) -> Iterator[OpenTransaction]:

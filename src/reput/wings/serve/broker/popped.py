@@ -92,7 +92,7 @@ class Popped:
     @property
     def is_open(self) -> bool:
         """Whether any message of this pop is neither acknowledged nor popped again."""
-        return bool(self.unacked) or any(one.is_waiting for one in self.revived)
+        return bool(self.unacked) or any(copy.is_waiting for copy in self.revived)
 
 
 @dataclass(slots=True)
@@ -129,11 +129,11 @@ class PoppedMessages:
         """
         if self._store.storage.is_local:
             offsets = committed_offsets(Path(self._store.path))
-            self._committed = {one[:3]: one.queue_offset for one in offsets}
-        found = [*self._of_messages(), *map(_of_record, self._records())]
+            self._committed = {pop[:3]: pop.queue_offset for pop in offsets}
+        pops = [*self._of_messages(), *map(_of_record, self._records())]
         for ordered in self._ordered():
-            found.extend(_of_ordered(ordered))
-        yield from sorted(found, key=lambda one: (one.revive_time, one.group, one.topic))
+            pops.extend(_of_ordered(ordered))
+        yield from sorted(pops, key=lambda pop: (pop.revive_time, pop.group, pop.topic))
 
     def _of_messages(self) -> Iterator[Popped]:
         checkpoints, acked = self._read_notes()
@@ -164,10 +164,10 @@ class PoppedMessages:
         for checkpoint, offsets, unacked, settled in rows:
             key = checkpoint.key
             revived = () if settled is False else copies.revived(key, unacked, bool(settled))
-            gone = {one.queue_offset for one in revived}
+            revived_offsets = {copy.queue_offset for copy in revived}
             yield Popped(
                 key.group, key.topic, key.queue_id, offsets,
-                tuple(offset for offset in unacked if offset not in gone),
+                tuple(offset for offset in unacked if offset not in revived_offsets),
                 key.pop_time, checkpoint.revive_time, revived=revived,
             )  # fmt: skip
 
@@ -221,7 +221,7 @@ class PoppedMessages:
     def _ordered(self) -> Iterator[OrderedPop]:
         if not self._store.storage.is_local:
             return
-        file = ConfigFile(Path(self._store.path), CONSUMER_ORDER_FILE, is_kept=False)
+        file = ConfigFile(Path(self._store.path), CONSUMER_ORDER_FILE, is_writable=False)
         try:
             table = file.load().get(_ORDER_TABLE) or {}
             if not isinstance(table, dict):
@@ -260,7 +260,7 @@ class _Copies:
         self._store, self._committed = store, committed
         # For each popped message: its unique key, and the reconsume count of its copy in a retry topic.
         self._of: dict[tuple[PopKey, int], tuple[str, int]] = {}
-        self._wanted: dict[str, dict[tuple[str, int], list[MessageExt]]] = {}
+        self._by_topic: dict[str, dict[tuple[str, int], list[MessageExt]]] = {}
 
     def want(self, key: PopKey, offsets: tuple[int, ...]) -> None:
         for offset in offsets:
@@ -274,15 +274,15 @@ class _Copies:
                 name = message.unique_key, message.reconsume_times + 1
                 self._of[key, offset] = name
                 for topic in pop_retry_topics(key.group, key.topic):
-                    self._wanted.setdefault(topic, {})[name] = []
+                    self._by_topic.setdefault(topic, {})[name] = []
 
     def find(self) -> None:
         """Find the copies of all messages that were passed to `want`. Read each retry topic once."""
-        for topic, wanted in self._wanted.items():
+        for topic, by_name in self._by_topic.items():
             for message in queue_messages(self._store, topic, 0):
-                found = wanted.get((message.unique_key or "", message.reconsume_times))
-                if found is not None:
-                    found.append(message)
+                copies = by_name.get((message.unique_key or "", message.reconsume_times))
+                if copies is not None:
+                    copies.append(message)
 
     def revived(
         self, key: PopKey, offsets: tuple[int, ...], is_settled: bool
@@ -292,23 +292,23 @@ class _Copies:
         If `is_settled`, the broker has finished the pop's checkpoint, and so has revived all of these messages. If not,
         it has revived the messages that have a copy in a retry topic.
         """
-        found = []
+        results = []
         for offset in offsets:
             copy = self._take(key, offset)
             if copy is not None:
                 place = key.group, copy.topic, copy.queue_id
                 is_waiting = copy.queue_offset >= self._committed.get(place, 0)
-                found.append(
+                results.append(
                     Revived(offset, copy.topic, copy.queue_offset, copy.physical_offset, is_waiting)
                 )
             elif is_settled:
-                found.append(Revived(offset, None, None, None, is_waiting=False))
-        return tuple(found)
+                results.append(Revived(offset, None, None, None, is_waiting=False))
+        return tuple(results)
 
     def _take(self, key: PopKey, offset: int) -> MessageExt | None:
         name = self._of.get((key, offset))
         for topic in pop_retry_topics(key.group, key.topic) if name is not None else ():
-            copies = self._wanted[topic].get(name) if name is not None else None
+            copies = self._by_topic[topic].get(name) if name is not None else None
             if copies:
                 return copies.pop(0)
         return None
@@ -340,8 +340,8 @@ def _of_ordered(ordered: OrderedPop) -> Iterator[Popped]:
     Messages that were popped together have different times only if the consumer has changed the time of some of them.
     """
     for time in sorted(set(ordered.visible.values())):
-        offsets = tuple(one for one in ordered.offsets if ordered.visible[one] == time)
+        offsets = tuple(offset for offset in ordered.offsets if ordered.visible[offset] == time)
         yield Popped(
             ordered.group, ordered.topic, ordered.queue_id, offsets,
-            tuple(one for one in offsets if one not in ordered.acked), ordered.pop_time, time, in_order=True,
+            tuple(offset for offset in offsets if offset not in ordered.acked), ordered.pop_time, time, in_order=True,
         )  # fmt: skip

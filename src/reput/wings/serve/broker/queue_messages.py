@@ -26,8 +26,8 @@ def queue_messages(
     except MessageNotFoundError:
         return
     while True:
-        found = store.pull(topic, queue_id, position, _AT_ONCE)
-        yield from found.messages
-        if found.status is not PullStatus.FOUND or found.next_begin_offset <= position:
+        pull = store.pull(topic, queue_id, position, _AT_ONCE)
+        yield from pull.messages
+        if pull.status is not PullStatus.FOUND or pull.next_begin_offset <= position:
             return
-        position = found.next_begin_offset
+        position = pull.next_begin_offset

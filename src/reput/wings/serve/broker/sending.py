@@ -146,12 +146,12 @@ class _StoredShape(NamedTuple):
 
     Attributes:
         order: Numbers of the parts of the sent properties string, in the stored order.
-        added: Parts that the broker adds, numbered after the parts that were sent.
+        additions: Parts that the broker adds, numbered after the parts that were sent.
         wait: Number of the part WAIT, or -1.
     """
 
     order: tuple[int, ...]
-    added: tuple[str, ...]
+    additions: tuple[str, ...]
     wait: int
 
 
@@ -190,44 +190,47 @@ class SentMessages:
         topic = sent.topic
         if not topic.startswith(RETRY_TOPIC_PREFIX) and (plain := self._plain(sent.properties)):
             properties, waits = plain
-            made = _message(sent, topic, queue_id, sent.body, sent.flag, sent.sys_flag, properties)
-            return made, waits
-        given = self.decoded(sent.properties)
+            message = _message(
+                sent, topic, queue_id, sent.body, sent.flag, sent.sys_flag, properties
+            )
+            return message, waits
+        sent_properties = self.decoded(sent.properties)
         if topic.startswith(RETRY_TOPIC_PREFIX):
             topic, queue_id = self._retried(sent, queue_id)
             if topic != sent.topic and self._is_five:
-                given[DELAY] = "-1"
-        if self._is_five and UNIQ_KEY not in given:
-            given[UNIQ_KEY] = self._unique_keys.next(self._clock_ms())
-        given[CLUSTER_PROPERTY] = self._cluster
-        if not self._is_five and WAIT in given:
+                sent_properties[DELAY] = "-1"
+        if self._is_five and UNIQ_KEY not in sent_properties:
+            sent_properties[UNIQ_KEY] = self._unique_keys.next(self._clock_ms())
+        sent_properties[CLUSTER_PROPERTY] = self._cluster
+        if not self._is_five and WAIT in sent_properties:
             # A 4.9 broker removes WAIT from the map and puts it back, so it comes last in its bucket.
-            given[WAIT] = given.pop(WAIT)
-        waits = _waits(given)
-        is_prepared = given.get(PREPARED, "").lower() == "true"
+            sent_properties[WAIT] = sent_properties.pop(WAIT)
+        waits = _waits(sent_properties)
+        is_prepared = sent_properties.get(PREPARED, "").lower() == "true"
         flags = sent.sys_flag
         # Change half messages as `TransactionalMessageBridge.parseHalfMessageInner` does.
         if is_prepared:
-            if self._is_five and UNIQ_KEY in given:
-                given[TRANSACTION_ID] = given[UNIQ_KEY]
+            if self._is_five and UNIQ_KEY in sent_properties:
+                sent_properties[TRANSACTION_ID] = sent_properties[UNIQ_KEY]
             # A half message waits for its producer's decision, not for a time. So a broker removes delay properties.
             for name in (DELAY, *_TIMES):
-                given.pop(name, None)
-            given |= {REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
+                sent_properties.pop(name, None)
+            sent_properties |= {REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
             topic, queue_id, flags = HALF_TOPIC, 0, flags & ~SYS_FLAG_TRANSACTION_MASK
-        is_moved = is_prepared
+        is_redirected = is_prepared
         if not flags & SYS_FLAG_PREPARED:
             before = topic
-            topic, queue_id = self._delayed(topic, queue_id, given)
-            is_moved |= topic != before
+            topic, queue_id = self._delayed(topic, queue_id, sent_properties)
+            is_redirected |= topic != before
         # The log adds a property to messages of several queues, and removes WAIT after that, not before.
         is_extended = (
-            self._config.enable_multi_dispatch and given.get(INNER_MULTI_DISPATCH, "").strip()
+            self._config.enable_multi_dispatch
+            and sent_properties.get(INNER_MULTI_DISPATCH, "").strip()
         )
-        without = "" if self._is_five or is_moved or is_extended else WAIT
-        properties = encoded(given, self._is_five, without)
-        if is_moved:
-            check_fits(self._config, given[REAL_TOPIC], len(sent.body), len(properties))
+        without = "" if self._is_five or is_redirected or is_extended else WAIT
+        properties = encoded(sent_properties, self._is_five, without)
+        if is_redirected:
+            check_fits(self._config, sent_properties[REAL_TOPIC], len(sent.body), len(properties))
         return _message(sent, topic, queue_id, sent.body, sent.flag, flags, properties), waits
 
     def _plain(self, text: str) -> tuple[bytes, bool] | None:
@@ -257,9 +260,11 @@ class SentMessages:
         if shape is None:
             return None
         waits = shape.wait < 0 or parts[shape.wait][len(_WAIT_IS) :].lower() != "false"
-        parts += shape.added
-        stored = PROPERTY_SEPARATOR.join([parts[number] for number in shape.order])
-        return encode_utf8(stored + PROPERTY_SEPARATOR if self._is_five else stored), waits
+        parts += shape.additions
+        stored_text = PROPERTY_SEPARATOR.join([parts[number] for number in shape.order])
+        return encode_utf8(
+            stored_text + PROPERTY_SEPARATOR if self._is_five else stored_text
+        ), waits
 
     def _shape(self, names: tuple[str, ...]) -> _StoredShape | None:
         is_named_once = "" not in names and len({*names}) == len(names)
@@ -267,49 +272,49 @@ class SentMessages:
             return None
         if self._is_five and UNIQ_KEY not in names:
             return None
-        given = {name: number for number, name in enumerate(names)}
-        added = {CLUSTER_PROPERTY: self._cluster}
+        numbers = {name: number for number, name in enumerate(names)}
+        additions = {CLUSTER_PROPERTY: self._cluster}
         if self._is_five:
-            added = _TRACED | added
-        for name in added:
-            given[name] = len(names) + list(added).index(name)
-        order = stored_order(tuple(given), self._is_five, () if self._is_five else (WAIT,))
+            additions = _TRACED | additions
+        for name in additions:
+            numbers[name] = len(names) + list(additions).index(name)
+        order = stored_order(tuple(numbers), self._is_five, () if self._is_five else (WAIT,))
         return _StoredShape(
-            tuple(given[name] for name in order),
-            tuple(f"{name}{NAME_SEPARATOR}{value}" for name, value in added.items()),
+            tuple(numbers[name] for name in order),
+            tuple(f"{name}{NAME_SEPARATOR}{value}" for name, value in additions.items()),
             names.index(WAIT) if WAIT in names else -1,
         )
 
     def decoded(self, text: str) -> dict[str, str]:
         """Return the properties that a client sent, and those that a 5.x broker adds to each request."""
-        given = decode_properties(text)
-        return given | _TRACED if self._is_five else given
+        decoded = decode_properties(text)
+        return decoded | _TRACED if self._is_five else decoded
 
-    def _delayed(self, topic: str, queue_id: int, given: dict[str, str]) -> tuple[str, int]:
+    def _delayed(self, topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
         """Return topic and queue in which the message is stored. For a delayed message, also change its properties."""
-        level = self._level(given)
+        level = self._level(properties)
         timed = TIMER_TOPIC, 0
         if level > 0:
             # As in a broker, a level above the last one means the last one.
             place = SCHEDULE_TOPIC, min(level, self._levels) - 1
-            given[DELAY] = str(min(level, self._levels))
+            properties[DELAY] = str(min(level, self._levels))
             if self._is_five:
                 for name in _TIMES:
-                    given.pop(name, None)
-        elif self._is_five and (due := timer_due(given, self._clock_ms())) is not None:
+                    properties.pop(name, None)
+        elif self._is_five and (due := timer_due(properties, self._clock_ms())) is not None:
             if not self.takes_timers:
                 raise MessageRefusedError(
                     "timer messages are refused: the store has a broker's timer log (timerlog/), "
                     "so only a broker may accept them"
                 )
-            place, given[TIMER_OUT_MS] = timed, str(due)
+            place, properties[TIMER_OUT_MS] = timed, str(due)
         else:
             return topic, queue_id
-        given |= {REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
+        properties |= {REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
         return place
 
-    def _level(self, given: Mapping[str, str]) -> int:
-        delay = given.get(DELAY)
+    def _level(self, properties: Mapping[str, str]) -> int:
+        delay = properties.get(DELAY)
         try:
             return 0 if delay is None else parse_int32(delay)
         except ValueError:
@@ -320,13 +325,17 @@ class SentMessages:
 
         A 4.9 broker stores the properties string as it was sent (`ReplyMessageProcessor`).
         """
-        given = self.decoded(sent.properties)
-        if not _MOVING.isdisjoint(given):
+        sent_properties = self.decoded(sent.properties)
+        if not _MOVING.isdisjoint(sent_properties):
             return self.message(sent)
         queue_id = _queue(sent, self.topic_of(sent))
-        properties = encoded(given, True) if self._is_five else encode_utf8(sent.properties)
-        made = _message(sent, sent.topic, queue_id, sent.body, sent.flag, sent.sys_flag, properties)
-        return made, _waits(given)
+        properties = (
+            encoded(sent_properties, True) if self._is_five else encode_utf8(sent.properties)
+        )
+        message = _message(
+            sent, sent.topic, queue_id, sent.body, sent.flag, sent.sys_flag, properties
+        )
+        return message, _waits(sent_properties)
 
     def batch_queue(self, sent: Sent) -> tuple[int, bool]:
         """Return the queue of a batch, and whether the sender waits until the batch is durable.
@@ -344,11 +353,13 @@ class SentMessages:
         messages: list[Message] = []
         whole = {**self.decoded(sent.properties), CLUSTER_PROPERTY: self._cluster}
         ending = encoded(whole, self._is_five)
-        for flag, body, own in _batched(sent.body):
+        for flag, body, own_properties in _batched(sent.body):
             if len(messages) == self._most_in_batch:
                 raise LimitError(f"a batch has at most {self._most_in_batch} messages")
-            between = _SEPARATOR if own and not own.endswith(_SEPARATOR) else b""
-            properties = own + between + ending
+            between = (
+                _SEPARATOR if own_properties and not own_properties.endswith(_SEPARATOR) else b""
+            )
+            properties = own_properties + between + ending
             messages.append(
                 _message(sent, sent.topic, queue_id, body, flag, sent.sys_flag, properties)
             )
@@ -425,32 +436,32 @@ def encoded(properties: Mapping[str, str], is_five: bool = False, without: str =
     return encode_utf8(text + PROPERTY_SEPARATOR if is_five and text else text)
 
 
-def copied(stored: MessageExt, is_five: bool) -> Message:
+def copied(original: MessageExt, is_five: bool) -> Message:
     """Return a message that repeats a stored message, with the properties in the order in which a broker encodes them.
 
     The stored order can differ, for example if a broker of another version has stored the message.
     """
-    return replace(Message.of(stored), properties=encoded(stored.properties, is_five))
+    return replace(Message.of(original), properties=encoded(original.properties, is_five))
 
 
-def timer_due(given: Mapping[str, str], now: int) -> int | None:
+def timer_due(properties: Mapping[str, str], now: int) -> int | None:
     """Return when a timer message is due (ms); None for other messages, or if this time has passed.
 
     Raises MessageRefusedError for a time that a broker refuses (`HookUtils.transformTimerMessage`).
     """
-    if TIMER_OUT_MS in given or not any(name in given for name in _TIMES):
+    if TIMER_OUT_MS in properties or not any(name in properties for name in _TIMES):
         return None
     try:
-        if TIMER_DELAY_SEC in given:
-            due = now + parse_int64(given[TIMER_DELAY_SEC]) * 1000
-        elif TIMER_DELAY_MS in given:
-            due = now + parse_int64(given[TIMER_DELAY_MS])
+        if TIMER_DELAY_SEC in properties:
+            due = now + parse_int64(properties[TIMER_DELAY_SEC]) * 1000
+        elif TIMER_DELAY_MS in properties:
+            due = now + parse_int64(properties[TIMER_DELAY_MS])
         else:
-            due = parse_int64(given[TIMER_DELIVER_MS])
+            due = parse_int64(properties[TIMER_DELIVER_MS])
     except ValueError:
         raise MessageRefusedError("the time of a timer message must be a whole number") from None
     if due <= now:
-        if TIMER_RECALLED in given:
+        if TIMER_RECALLED in properties:
             raise MessageRefusedError("the message to recall is already due")
         return None
     if due - now > MOST_TIMER_MS:
@@ -519,20 +530,20 @@ def _batched(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
                 raise MessageRefusedError(
                     f"malformed batch: the message at byte {position} is cut off"
                 )
-            own = data[properties_at:stop]
-            own.decode()
+            properties = data[properties_at:stop]
+            properties.decode()
         except (struct.error, UnicodeDecodeError):
             raise MessageRefusedError(
                 f"malformed batch: the message at byte {position} is cut off"
             ) from None
-        yield flag, data[body_at : body_at + body_bytes], own
+        yield flag, data[body_at : body_at + body_bytes], properties
         position = stop
 
 
 def sent_back(
     topics: TopicTable,
     group: GroupConfig,
-    stored: MessageExt,
+    original: MessageExt,
     delay_level: int,
     most: int | None,
     config: StoreConfig,
@@ -542,7 +553,7 @@ def sent_back(
     Args:
         topics: Topics of the store.
         group: Settings of the group.
-        stored: The message as it is stored.
+        original: The message as it is stored.
         delay_level: Delay level of the next attempt. 0 means a delay that grows with the attempts; a negative number
             means no further attempt.
         most: Attempts after which the message becomes a dead letter; None for the group's setting.
@@ -551,32 +562,32 @@ def sent_back(
     if group.retry_queues <= 0:
         return None
     limit = group.most_retries if most is None else most
-    properties = dict(stored.properties)
-    properties.setdefault(RETRY_TOPIC, stored.topic)
+    properties = dict(original.properties)
+    properties.setdefault(RETRY_TOPIC, original.topic)
     # In the order of the broker's puts, which decides the order within a bucket of its map.
     properties[WAIT] = "false"
-    if stored.reconsume_times >= limit or delay_level < 0:
+    if original.reconsume_times >= limit or delay_level < 0:
         # A dead letter is not delayed. Like a broker, keep REAL_TOPIC and REAL_QID, which were set when the message was
         # last delayed.
         properties[DELAY] = "0"
         topic, queue_id = dead_letter_topic(topics, group), 0
     else:
         retry = f"{RETRY_TOPIC_PREFIX}{group.name}"
-        check_fits(config, retry, len(stored.body), 0)
+        check_fits(config, retry, len(original.body), 0)
         topics.create(retry, group.retry_queues)
         # Like a broker, let each retry wait longer, unless the client has chosen a delay.
-        level = delay_level or _FIRST_LEVEL + stored.reconsume_times
+        level = delay_level or _FIRST_LEVEL + original.reconsume_times
         level = min(level, len(config.delay_table_ms()))
         properties[DELAY] = str(level)
         properties[REAL_TOPIC] = retry
         properties[REAL_QUEUE_ID] = str(random.randrange(group.retry_queues))
         topic, queue_id = SCHEDULE_TOPIC, level - 1
     if not properties.get(ORIGIN_MESSAGE_ID, "").strip():
-        properties[ORIGIN_MESSAGE_ID] = stored.message_id
+        properties[ORIGIN_MESSAGE_ID] = original.message_id
     text = encoded(properties, config.is_five)
     if topic == SCHEDULE_TOPIC:
-        check_fits(config, properties[REAL_TOPIC], len(stored.body), len(text))
+        check_fits(config, properties[REAL_TOPIC], len(original.body), len(text))
     return Message(
-        topic, stored.body, None, None, queue_id, text, stored.flag, stored.sys_flag,
-        stored.born_timestamp, stored.born_host, stored.reconsume_times + 1,
+        topic, original.body, None, None, queue_id, text, original.flag, original.sys_flag,
+        original.born_timestamp, original.born_host, original.reconsume_times + 1,
     )  # fmt: skip

@@ -114,9 +114,9 @@ class _FilterParser:
         self.names: set[str] = set()
         self._advance()
 
-    def _error(self, what: str) -> UsageError:
+    def _error(self, problem: str) -> UsageError:
         place = self._text[max(self._position - 20, 0) : self._position + 20]
-        return UsageError(f"SQL filter: {what}, near {place!r}")
+        return UsageError(f"SQL filter: {problem}, near {place!r}")
 
     def _advance(self) -> None:
         while True:
@@ -175,25 +175,25 @@ class _FilterParser:
         return _Operand(lambda p: None if evaluate(p) is None else False, "boolean")
 
     def _equality(self) -> _Operand:
-        left = self._comparison()
+        operand = self._comparison()
         for _ in range(_MOST_DEPTH):
             if self._take("IS"):
                 is_negated = self._take("NOT") is not None
                 self._need("NULL")
-                left = _is_null(left, is_negated)
+                operand = _is_null(operand, is_negated)
             elif symbol := self._take("=", "<>"):
-                left = self._equal(left, self._comparison(), symbol == "<>")
+                operand = self._equal(operand, self._comparison(), symbol == "<>")
             else:
-                return left
+                return operand
         raise self._error("too many consecutive comparisons")
 
-    def _equal(self, left: _Operand, right: _Operand, is_negated: bool) -> _Operand:
-        for node in (left, right):
+    def _equal(self, operand: _Operand, right: _Operand, is_negated: bool) -> _Operand:
+        for node in (operand, right):
             if node.kind == "constant" and node.value is None:
                 raise self._error("NULL cannot be compared; use IS NULL")
-        if left.kind == right.kind == "constant" and left.is_boolean and not right.is_boolean:
+        if operand.kind == right.kind == "constant" and operand.is_boolean and not right.is_boolean:
             raise self._error("the constants cannot be compared")
-        first, second = left.evaluate, right.evaluate
+        first, second = operand.evaluate, right.evaluate
 
         def equal(properties: Properties) -> Value:
             a, b = first(properties), second(properties)
@@ -201,30 +201,30 @@ class _FilterParser:
             # unknown. If only the right value is missing, the result is false. Two missing values are equal.
             if a is None or b is None:
                 return None if a is None and b is not None else a is None
-            return _is_same(a, b) or _compare(a, b) == 0
+            return _equals(a, b) or _compare(a, b) == 0
 
         return _negated(_Operand(equal, "boolean")) if is_negated else _Operand(equal, "boolean")
 
     def _comparison(self) -> _Operand:
-        left = self._unary()
+        operand = self._unary()
         for _ in range(_MOST_DEPTH):
             if symbol := self._take(">", ">=", "<", "<="):
-                left = self._ordered(left, symbol, self._unary())
+                operand = self._ordered(operand, symbol, self._unary())
                 continue
             is_negated = False
             if self._kind == "word" and self._token == "NOT":
                 is_negated = True
                 self._advance()
             if self._take("BETWEEN"):
-                left = self._between(left, is_negated)
+                operand = self._between(operand, is_negated)
             elif self._take("IN"):
-                left = self._among(left, is_negated)
+                operand = self._among(operand, is_negated)
             elif word := self._take(*_WORDS_OF_FIVE):
-                left = _contains(left, word, self._text_literal(), is_negated)
+                operand = _contains(operand, word, self._text_literal(), is_negated)
             elif is_negated:
                 raise self._error("expected BETWEEN or IN")
             else:
-                return left
+                return operand
         raise self._error("too many consecutive comparisons")
 
     def _check_order(self, *nodes: _Operand) -> None:
@@ -235,12 +235,12 @@ class _FilterParser:
                     "only numbers and properties can be compared by <, <=, >, >= and BETWEEN"
                 )
 
-    def _ordered(self, left: _Operand, symbol: str, right: _Operand) -> _Operand:
-        self._check_order(left, right)
-        first, second, holds = left.evaluate, right.evaluate, _ORDERS[symbol]
+    def _ordered(self, operand: _Operand, symbol: str, right: _Operand) -> _Operand:
+        self._check_order(operand, right)
+        first, second, holds = operand.evaluate, right.evaluate, _ORDERS[symbol]
         return _Operand(lambda p: _in_order(first(p), second(p), holds), "boolean")
 
-    def _between(self, left: _Operand, is_negated: bool) -> _Operand:
+    def _between(self, operand: _Operand, is_negated: bool) -> _Operand:
         low = self._unary()
         self._need("AND")
         high = self._unary()
@@ -251,8 +251,8 @@ class _FilterParser:
                 raise self._error("the bounds of BETWEEN cannot be NULL")
             if _compare(high.value, low.value) < 0:
                 raise self._error("the lower bound of BETWEEN is above the upper one")
-        self._check_order(left, low, high)
-        evaluate = left.evaluate
+        self._check_order(operand, low, high)
+        evaluate = operand.evaluate
         above, below = ("<", ">") if is_negated else (">=", "<=")
         bounds = [(low.evaluate, _ORDERS[above]), (high.evaluate, _ORDERS[below])]
 
@@ -260,7 +260,7 @@ class _FilterParser:
             # Evaluate the left operand of BETWEEN once, not once per bound. Otherwise, nested expressions would take
             # 2^depth steps.
             value = evaluate(properties)
-            found: Value = not is_negated
+            truth: Value = not is_negated
             # One false comparison makes BETWEEN false. One true comparison makes NOT BETWEEN true. In both cases, the
             # other comparison may be unknown (None).
             for bound, holds in bounds:
@@ -268,20 +268,20 @@ class _FilterParser:
                 if result is is_negated:
                     return result
                 if result is None:
-                    found = None
-            return found
+                    truth = None
+            return truth
 
         return _Operand(between, "boolean")
 
-    def _among(self, left: _Operand, is_negated: bool) -> _Operand:
-        if left.kind != "property":
+    def _among(self, operand: _Operand, is_negated: bool) -> _Operand:
+        if operand.kind != "property":
             raise self._error("IN needs a property")
         self._need("(")
         texts = {self._text_literal()}
         while self._take(","):
             texts.add(self._text_literal())
         self._need(")")
-        evaluate = left.evaluate
+        evaluate = operand.evaluate
 
         def among(properties: Properties) -> Value:
             value = evaluate(properties)
@@ -362,14 +362,14 @@ def _joined(parts: list[_Operand], stops_at: bool) -> _Operand:
     evaluates = [part.evaluate for part in parts]
 
     def joined(properties: Properties) -> Value:
-        found: Value = not stops_at
+        result: Value = not stops_at
         for evaluate in evaluates:
             value = evaluate(properties)
             if value is stops_at:
                 return stops_at
             if value is None:
-                found = None
-        return found
+                result = None
+        return result
 
     return _Operand(joined, "boolean")
 
@@ -415,8 +415,8 @@ def _contains(node: _Operand, word: str, text: str, is_negated: bool) -> _Operan
             return False
         if word == "CONTAINS":
             return (text in value) is not is_negated
-        found = value.startswith(text) if word == "STARTSWITH" else value.endswith(text)
-        return found is not is_negated
+        result = value.startswith(text) if word == "STARTSWITH" else value.endswith(text)
+        return result is not is_negated
 
     return _Operand(contains, "boolean")
 
@@ -430,7 +430,7 @@ def _in_order(a: Value, b: Value, holds: Callable[[int], bool]) -> bool | None:
     return holds(_compare(a, b))
 
 
-def _is_same(a: Value, b: Value) -> bool:
+def _equals(a: Value, b: Value) -> bool:
     return type(a) is type(b) and a == b
 
 

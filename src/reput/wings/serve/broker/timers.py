@@ -124,10 +124,10 @@ class TimedDelivery:
         self._path, self._disk = path / CONFIG_FOLDER / TIMER_CHECK_FILE, Disk()
         self.is_kept_for_broker = (path / TIMER_LOG_FOLDER).exists()
         try:
-            found = read_file(self._path, _CHECK_BYTES)
+            data = read_file(self._path, _CHECK_BYTES)
         except StoreNotFoundError:
-            found = b""
-        fields = _CHECK.unpack_from(found.ljust(_CHECK.size, b"\0"))
+            data = b""
+        fields = _CHECK.unpack_from(data.ljust(_CHECK.size, b"\0"))
         self._read_to = self._first = max(fields[2], 0)
         self._delivered_to = fields[0]
         self._heap: list[_Timed] = []
@@ -172,8 +172,8 @@ class TimedDelivery:
         """
         while len(self._heap) < self._most:
             pulled = self._next()
-            for stored in () if pulled is None else pulled.messages:
-                self._enter(stored)
+            for message in () if pulled is None else pulled.messages:
+                self._enter(message)
             if pulled is None or pulled.next_begin_offset <= self._read_to:
                 return
             self._read_to = pulled.next_begin_offset
@@ -190,47 +190,47 @@ class TimedDelivery:
         except MessageNotFoundError:  # The queue does not exist yet.
             return None
 
-    def _enter(self, stored: MessageExt) -> None:
-        due_ms = _number(stored, TIMER_OUT_MS)
-        key, topic = recalled_key(stored.properties), stored.properties.get(REAL_TOPIC)
+    def _enter(self, message: MessageExt) -> None:
+        due_ms = _number(message, TIMER_OUT_MS)
+        key, topic = recalled_key(message.properties), message.properties.get(REAL_TOPIC)
         # A client can send a recall to any topic for which it has permission. So a recall may cancel only messages of
         # the topic to which the recall was sent.
         if key is not None and topic and key[0].startswith(f"{topic}+"):
             self._recalled[key] = due_ms
         with self._guard:
-            self._offsets[stored.queue_offset] = stored.physical_offset
-        heappush(self._heap, _Timed(due_ms, stored.queue_offset, stored.physical_offset))
+            self._offsets[message.queue_offset] = message.physical_offset
+        heappush(self._heap, _Timed(due_ms, message.queue_offset, message.physical_offset))
 
     def _deliver(self, waiting: _Timed, now: int) -> None:
         try:
-            stored = self._store.get(waiting.physical_offset)
+            original = self._store.get(waiting.physical_offset)
         except StoreError as error:
             _log.warning("a timer message is lost: %s", error)
             return
-        if recalled_key(stored.properties) is not None:
+        if recalled_key(original.properties) is not None:
             return
-        if recall_key(stored.properties) in self._recalled:
+        if recall_key(original.properties) in self._recalled:
             return
-        queue = held_queue(stored.properties)
+        queue = held_queue(original.properties)
         if queue is None:
             _log.warning(
-                "a timer message without a topic: physical offset %d", stored.physical_offset
+                "a timer message without a topic: physical offset %d", original.physical_offset
             )
             return
         times = {
-            TIMER_ENQUEUE_MS: str(stored.store_timestamp // _STEP_MS * _STEP_MS),
+            TIMER_ENQUEUE_MS: str(original.store_timestamp // _STEP_MS * _STEP_MS),
             TIMER_DEQUEUE_MS: str(now),
         }
-        properties = encoded({**stored.properties, **times}, is_five=True)
+        properties = encoded({**original.properties, **times}, is_five=True)
         message = replace(
-            Message.of(stored), topic=queue[0], queue_id=queue[1], properties=properties,
+            Message.of(original), topic=queue[0], queue_id=queue[1], properties=properties,
             keys=None, tags=None,
         )  # fmt: skip
         try:
             self._store.put(message)
         except MessageRefusedError as error:  # A refused message must not hold up later messages.
             _log.warning(
-                "a timer message is lost: physical offset %d: %s", stored.physical_offset, error
+                "a timer message is lost: physical offset %d: %s", original.physical_offset, error
             )
 
     def _done(self, queue_offset: int, due_ms: int = 0) -> None:
@@ -252,14 +252,14 @@ class TimedDelivery:
             if not self._offsets or delivered <= max(_MOST_REPEATED, len(self._offsets)):
                 return
             queue_offset, physical_offset = next(iter(self._offsets.items()))
-            stored = self._store.get(physical_offset)
+            message = self._store.get(physical_offset)
             properties = {
-                **stored.properties,
-                TIMER_ROLL_TIMES: str(_number(stored, TIMER_ROLL_TIMES) + 1),
+                **message.properties,
+                TIMER_ROLL_TIMES: str(_number(message, TIMER_ROLL_TIMES) + 1),
             }
             text = encoded(properties, is_five=True)
             try:
-                self._store.put(replace(Message.of(stored), properties=text, keys=None, tags=None))
+                self._store.put(replace(Message.of(message), properties=text, keys=None, tags=None))
             except MessageRefusedError:
                 # The message cannot be moved, so the saved position does not advance. After a crash, messages after it
                 # that were already delivered are delivered again.
@@ -286,7 +286,7 @@ class TimedDelivery:
                 raise
 
 
-def _number(stored: MessageExt, name: str) -> int:
+def _number(message: MessageExt, name: str) -> int:
     """Return the number in a property that the broker sets, or 0 if the property is missing or is not a number."""
-    text = stored.properties.get(name, "")
+    text = message.properties.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0

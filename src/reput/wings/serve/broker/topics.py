@@ -57,14 +57,16 @@ class TopicConfig:
     sys_flag: int = 0
     is_ordered: bool = False
     filter_type: str = "SINGLE_TAG"
-    others: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    other_fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Further fields in topics.json, such as `attributes` of 5.x. They are kept unchanged."""
 
     @property
     def attributes(self) -> dict[str, str]:
         """Return the topic's attributes, by name. Only 5.x has them."""
-        found = self.others.get("attributes")
-        return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+        attributes = self.other_fields.get("attributes")
+        return (
+            {str(k): str(v) for k, v in attributes.items()} if isinstance(attributes, dict) else {}
+        )
 
     @property
     def is_readable(self) -> bool:
@@ -77,7 +79,7 @@ class TopicConfig:
     def as_json(self) -> dict[str, Any]:
         """Return the topic as the JSON object that clients expect, and that the file contains."""
         return {
-            **self.others,
+            **self.other_fields,
             "order": self.is_ordered,
             "perm": self.perm,
             "readQueueNums": self.read_queues,
@@ -88,21 +90,21 @@ class TopicConfig:
         }
 
     @classmethod
-    def of_json(cls, name: str, found: dict[str, Any]) -> TopicConfig:
+    def of_json(cls, name: str, fields: dict[str, Any]) -> TopicConfig:
         """Parse a topic. Raises ValueError, TypeError if it is malformed."""
         return cls(
             name,
-            _queues(found.get("readQueueNums", 16)),
-            _queues(found.get("writeQueueNums", 16)),
-            int(found.get("perm", PERM_READ | PERM_WRITE)),
-            int(found.get("topicSysFlag", 0)),
-            bool(found.get("order", False)),
-            str(found.get("topicFilterType", "SINGLE_TAG")),
-            {name: value for name, value in found.items() if name not in _OWN},
+            _queues(fields.get("readQueueNums", 16)),
+            _queues(fields.get("writeQueueNums", 16)),
+            int(fields.get("perm", PERM_READ | PERM_WRITE)),
+            int(fields.get("topicSysFlag", 0)),
+            bool(fields.get("order", False)),
+            str(fields.get("topicFilterType", "SINGLE_TAG")),
+            {name: value for name, value in fields.items() if name not in _FIELDS},
         )
 
 
-_OWN = TopicConfig("").as_json().keys()
+_FIELDS = TopicConfig("").as_json().keys()
 
 
 def own_topics(broker: str, cluster: str, levels: int, is_five: bool) -> list[TopicConfig]:
@@ -143,38 +145,38 @@ class TopicView:
     """A snapshot of a store's topics, for any thread.
 
     Attributes:
-        known: Topics in topics.json.
-        found: Number of queues by topic, according to the folders.
+        file_configs: Topics in topics.json.
+        folder_queues: Number of queues by topic, according to the folders.
         deleted: Ends of the queues of deleted topics.
         is_writable: Whether messages may be sent to the store.
     """
 
-    known: Mapping[str, TopicConfig]
-    found: Mapping[str, int]
+    file_configs: Mapping[str, TopicConfig]
+    folder_queues: Mapping[str, int]
     deleted: Mapping[str, Mapping[int, int]]
     is_writable: bool
 
     def get(self, topic: str) -> TopicConfig | None:
         """Return a topic, or None if it does not exist."""
-        known, queues = self.known.get(topic), self.found.get(topic, 0)
-        if known is None:
+        config, queues = self.file_configs.get(topic), self.folder_queues.get(topic, 0)
+        if config is None:
             # The folders of a deleted topic remain, so folders alone do not show that it exists.
             if not queues or topic in self.deleted:
                 return None
-            known = TopicConfig(topic, queues, queues)
+            config = TopicConfig(topic, queues, queues)
         # Clients must be able to read all existing queues, even if the file states fewer.
-        if known.read_queues < queues:
-            known = replace(known, read_queues=queues)
-        return known if self.is_writable else replace(known, perm=known.perm & ~PERM_WRITE)
+        if config.read_queues < queues:
+            config = replace(config, read_queues=queues)
+        return config if self.is_writable else replace(config, perm=config.perm & ~PERM_WRITE)
 
     def names(self) -> list[str]:
         """Return the names of all topics, sorted."""
-        return sorted(self.known.keys() | (self.found.keys() - self.deleted.keys()))
+        return sorted(self.file_configs.keys() | (self.folder_queues.keys() - self.deleted.keys()))
 
-    def all(self) -> list[TopicConfig]:
+    def configs(self) -> list[TopicConfig]:
         """Return all topics, sorted by name."""
-        found = map(self.get, self.names())
-        return [config for config in found if config is not None]
+        configs = map(self.get, self.names())
+        return [config for config in configs if config is not None]
 
 
 class TopicTable:
@@ -190,52 +192,52 @@ class TopicTable:
         is_writable: bool,
         clock_ms: Callable[[], int] = now_ms,
         most: int = Limits().topics,
-        own: Sequence[TopicConfig] = (),
+        internal: Sequence[TopicConfig] = (),
     ) -> None:
         """Read the topics.
 
-        No new topic is created if there are `most` topics already, without the internal topics `own`.
+        No new topic is created if there are `most` topics already, without the internal topics `internal`.
 
         Raises StoreAccessError, FormatError.
         """
         self._store, self._is_writable = store, is_writable
-        self._own = frozenset(config.name for config in own)
-        self._clock_ms, self._most = clock_ms, most + len(self._own)
+        self._internal = frozenset(config.name for config in internal)
+        self._clock_ms, self._most = clock_ms, most + len(self._internal)
         self._file, self._guard = ConfigFile(path, TOPICS_FILE, is_writable), Lock()
         self._creating = Lock()
         self._version: dict[str, int] = {}
-        self._known, self._deleted = self._read()
+        self._configs, self._deleted = self._read()
         self._version |= {"counter": self._version.get("counter", 0), "timestamp": clock_ms()}
         # For each topic that is not in the file yet: the counter of the data version when the topic was created.
         self._unsaved: dict[str, int] = {}
-        self._found = self.find()
+        self._queues = self.find()
         self._found_at = clock_ms()
         if is_writable:
             # When a send creates a topic, the broker copies the settings of the topic TBW102.
             example = PERM_INHERIT | PERM_READ | PERM_WRITE
-            self._known[DEFAULT_TOPIC] = TopicConfig(
+            self._configs[DEFAULT_TOPIC] = TopicConfig(
                 DEFAULT_TOPIC, _DEFAULT_QUEUES, _DEFAULT_QUEUES, example
             )
-            for config in own:
+            for config in internal:
                 # If the file has settings for the topic, keep them.
-                self._known.setdefault(config.name, config)
+                self._configs.setdefault(config.name, config)
 
-    def is_own(self, topic: str) -> bool:
+    def is_internal(self, topic: str) -> bool:
         """Return whether a topic belongs to the broker itself, so that tools cannot change or delete it."""
         is_system = topic in INTERNAL_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
-        return is_system or topic in self._own
+        return is_system or topic in self._internal
 
     def get(self, topic: str) -> TopicConfig | None:
         """Return a topic, or None if it does not exist."""
-        known = self._known.get(topic)
-        if known and self._is_writable and known.read_queues >= self._found.get(topic, 0):
+        config = self._configs.get(topic)
+        if config and self._is_writable and config.read_queues >= self._queues.get(topic, 0):
             # `TopicView.get` below would return the same, but more slowly. This method runs for every message.
-            return known
-        return TopicView(self._known, self._found, self._deleted, self._is_writable).get(topic)
+            return config
+        return TopicView(self._configs, self._queues, self._deleted, self._is_writable).get(topic)
 
     def view(self) -> TopicView:
         """Return the topics as they are now."""
-        return TopicView(dict(self._known), self._found, dict(self._deleted), self._is_writable)
+        return TopicView(dict(self._configs), self._queues, dict(self._deleted), self._is_writable)
 
     def floor(self, topic: str, queue_id: int) -> int:
         """Return the queue offset before which messages belong to a deleted topic of this name."""
@@ -256,13 +258,13 @@ class TopicTable:
             return self._put(TopicConfig(topic, queues, queues, perm, sys_flag))
 
     def _put(self, config: TopicConfig) -> TopicConfig:
-        is_new = config.name not in self._known and config.name not in self._deleted
-        if is_new and len(self._known) + len(self._deleted) >= self._most:
+        is_new = config.name not in self._configs and config.name not in self._deleted
+        if is_new and len(self._configs) + len(self._deleted) >= self._most:
             raise LimitError(
                 f"topic[{config.name}] is not created: the maximum of {self._most} topics is reached"
             )
-        is_unknown = config.name not in self._known
-        self._known[config.name] = config
+        is_unknown = config.name not in self._configs
+        self._configs[config.name] = config
         self._change()
         if is_unknown and self._is_writable:
             self._unsaved[config.name] = self._version["counter"]
@@ -279,7 +281,7 @@ class TopicTable:
         Raises LimitError if there are too many topics.
         """
         with self._creating:
-            if self._known.get(config.name) != config:
+            if self._configs.get(config.name) != config:
                 self._put(config)
 
     def delete(self, topic: str, end_of: Callable[[int], int]) -> None:
@@ -294,10 +296,10 @@ class TopicTable:
             if config is None:
                 return
             # The topic may have had more queues before, and their files remain.
-            queues = max(config.read_queues, config.write_queues, self._found.get(topic, 0))
+            queues = max(config.read_queues, config.write_queues, self._queues.get(topic, 0))
             before = self._deleted.get(topic, {})
             ends = {number: end for number in range(queues) if (end := end_of(number)) > 0}
-            self._known.pop(topic, None)
+            self._configs.pop(topic, None)
             if ends or before:
                 self._deleted[topic] = {**before, **ends}
             self._change()
@@ -321,7 +323,7 @@ class TopicTable:
             def encode() -> bytes:
                 with self._creating:
                     saved.append(self._version["counter"])
-                    return _encode(dict(self._known), dict(self._deleted), self._version)
+                    return _encode(dict(self._configs), dict(self._deleted), self._version)
 
             self._file.saving(encode)()
             # Topics that were created after `encode` ran are not in the written file. So their names stay in
@@ -341,16 +343,16 @@ class TopicTable:
 
     def find(self) -> dict[str, int]:
         """Return the number of queues by topic, according to the folders. Any thread may call this."""
-        found: dict[str, int] = {}
+        queues: dict[str, int] = {}
         for topic, queue_id in self._store.list_queues():
             # Ignore huge numbers: a single folder named by a huge number would give its topic that many queues.
             if queue_id < _MOST_QUEUES:
-                found[topic] = max(found.get(topic, 0), queue_id + 1)
-        return found
+                queues[topic] = max(queues.get(topic, 0), queue_id + 1)
+        return queues
 
-    def take_over(self, found: dict[str, int]) -> None:
-        """Replace the known numbers of queues per topic with `found`, a result of `find`."""
-        self._found, self._found_at = found, self._clock_ms()
+    def take_over(self, queues: dict[str, int]) -> None:
+        """Replace the known numbers of queues per topic with `queues`, a result of `find`."""
+        self._queues, self._found_at = queues, self._clock_ms()
 
     def _read(self) -> tuple[dict[str, TopicConfig], dict[str, dict[int, int]]]:
         return self._file.load_either(self._parse)
@@ -364,7 +366,7 @@ class TopicTable:
             self._version = {name: int(value) for name, value in version.items()}
             deleted = content.get(_DELETED) or {}
             return (
-                {name: TopicConfig.of_json(name, found) for name, found in table.items()},
+                {name: TopicConfig.of_json(name, fields) for name, fields in table.items()},
                 {name: numbers(ends) for name, ends in deleted.items()},
             )
         except (ValueError, TypeError, AttributeError):
@@ -372,12 +374,12 @@ class TopicTable:
 
 
 def _encode(
-    known: Mapping[str, TopicConfig],
+    configs: Mapping[str, TopicConfig],
     deleted: Mapping[str, Mapping[int, int]],
     version: Mapping[str, int],
 ) -> bytes:
     topics = {
-        name: config.as_json() for name, config in sorted(known.items()) if name != DEFAULT_TOPIC
+        name: config.as_json() for name, config in sorted(configs.items()) if name != DEFAULT_TOPIC
     }
     content: dict[str, Any] = {_VERSION: version}
     if deleted:

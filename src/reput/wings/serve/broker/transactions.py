@@ -77,16 +77,16 @@ class Transactions:
         """Return the prepared message that a group's decision names. Raises TransactionError."""
         # The texts of the errors are those of a broker's answers.
         try:
-            stored = self._store.get(physical_offset)
+            message = self._store.get(physical_offset)
         except StoreError:
             raise TransactionError("Find prepared transaction message failed") from None
-        if stored.topic != HALF_TOPIC:
+        if message.topic != HALF_TOPIC:
             raise TransactionError("Find prepared transaction message failed")
-        if stored.properties.get(PRODUCER_GROUP) != group:
+        if message.properties.get(PRODUCER_GROUP) != group:
             raise TransactionError("The producer group wrong")
-        if stored.queue_offset != queue_offset:
+        if message.queue_offset != queue_offset:
             raise TransactionError("The transaction state table offset wrong")
-        return stored
+        return message
 
     def end(self, prepared: MessageExt, decision: int) -> None:
         """Commit (SYS_FLAG_COMMIT) or roll back a message. Raises TransactionError, and the errors of a put."""
@@ -108,20 +108,20 @@ class Transactions:
     def _to_check(self) -> list[MessageExt]:
         self._follow()
         now, due = self._clock_ms(), list[MessageExt]()
-        for queue_offset, each in list(self._open.items()):
+        for queue_offset, half in list(self._open.items()):
             if len(due) == _MOST_AT_ONCE:
                 break
-            wait = _INTERVAL_MS if each.checks else _TIMEOUT_MS
-            if now - each.asked_ms < wait:
+            wait = _INTERVAL_MS if half.checks else _TIMEOUT_MS
+            if now - half.asked_ms < wait:
                 continue
             try:
-                stored = self._store.get(each.physical_offset)
+                message = self._store.get(half.physical_offset)
             except StoreError:
                 # The message has expired, so it can be neither committed nor discarded.
                 self._open.pop(queue_offset, None)
                 continue
-            if each.checks >= _MOST_CHECKS:
-                again = copied(stored, self._store.config.is_five)
+            if half.checks >= _MOST_CHECKS:
+                again = copied(message, self._store.config.is_five)
                 discarded = replace(again, topic=DISCARDED_HALF_TOPIC, queue_id=0)
                 # If a message was checked too often, a broker copies it to DISCARDED_HALF_TOPIC, and stops asking about
                 # it. If the copy is refused, continue, so that other messages need not wait.
@@ -129,8 +129,8 @@ class Transactions:
                     self._store.put(discarded)
                 self._decide(queue_offset)
                 continue
-            each.checks, each.asked_ms = each.checks + 1, now
-            due.append(stored)
+            half.checks, half.asked_ms = half.checks + 1, now
+            due.append(message)
         return due
 
     def _decide(self, queue_offset: int) -> None:
@@ -184,18 +184,18 @@ class Transactions:
             queue_offset = pulled.next_begin_offset
 
 
-def queue_of_prepared(stored: MessageExt) -> tuple[str, int]:
+def queue_of_prepared(message: MessageExt) -> tuple[str, int]:
     """Return the real topic and queue of a prepared message. Raises TransactionError."""
-    queue = held_queue(stored.properties)
+    queue = held_queue(message.properties)
     if queue is None:
         raise TransactionError("Find prepared transaction message failed")
     return queue
 
 
-def _committed(stored: MessageExt, is_five: bool) -> Message:
-    topic, queue_id = queue_of_prepared(stored)
-    flags = stored.sys_flag & ~SYS_FLAG_TRANSACTION_MASK | SYS_FLAG_COMMIT
+def _committed(prepared: MessageExt, is_five: bool) -> Message:
+    topic, queue_id = queue_of_prepared(prepared)
+    flags = prepared.sys_flag & ~SYS_FLAG_TRANSACTION_MASK | SYS_FLAG_COMMIT
     return replace(
-        copied(stored, is_five), topic=topic, queue_id=queue_id, sys_flag=flags,
-        prepared_transaction_offset=stored.physical_offset,
+        copied(prepared, is_five), topic=topic, queue_id=queue_id, sys_flag=flags,
+        prepared_transaction_offset=prepared.physical_offset,
     )  # fmt: skip

@@ -42,14 +42,14 @@ class AccessList:
             raise MissingExtraError("acl needs PyYAML: pip install 'reput[serve]'") from None
         try:
             content = yaml.safe_load(Path(path).read_bytes()) or {}
-            accounts = [_account(each) for each in content.get("accounts") or ()]
-            white_list = [str(each) for each in content.get("globalWhiteRemoteAddresses") or ()]
+            accounts = [_account(item) for item in content.get("accounts") or ()]
+            white_list = [str(item) for item in content.get("globalWhiteRemoteAddresses") or ()]
         except OSError as error:
             raise StoreAccessError(f"{fspath(path)}: cannot be read: {error.strerror}") from error
         except (yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError) as error:
             reason = " ".join(str(error).split())
             raise UsageError(f"{fspath(path)}: not a list of accounts: {reason}") from None
-        return cls({each.access_key: each for each in accounts}, white_list)
+        return cls({item.access_key: item for item in accounts}, white_list)
 
     def check(self, request: Command, address: str) -> Rights:
         """Return the rights of a request's sender. Raises AccessError if the request is not allowed."""
@@ -63,9 +63,9 @@ class AccessList:
             raise AccessError(f"No acl config for {key}")
         if account.addresses and matches(account.addresses, address):
             return FREE
-        given = request.optional_text("Signature") or ""
+        sent_signature = request.optional_text("Signature") or ""
         # Compare in constant time: the duration must not reveal how much of a guessed signature is right.
-        if not hmac.compare_digest(signature(request, account.secret), given.encode()):
+        if not hmac.compare_digest(signature(request, account.secret), sent_signature.encode()):
             raise AccessError(f"Check signature failed for accessKey={key}")
         rights = Rights(account)
         for resource, permission in needed_rights(request):
@@ -89,34 +89,36 @@ def matches(pattern: str, address: str) -> bool:
     """Return whether an address matches a pattern: `*`, `10.0.*.*`, `10.0.0.1-99`, `10.0.0.{1,7}`, or a list."""
     pattern = pattern.strip()
     if "{" not in pattern and "," in pattern:
-        return any(matches(each, address) for each in pattern.split(","))
+        return any(matches(alternative, address) for alternative in pattern.split(","))
     if pattern in ("*", "*.*.*.*", "*:*:*:*:*:*:*:*"):
         return True
-    wanted, parts = pattern.split("."), address.split(".")
-    if len(wanted) != len(parts) or len(parts) != 4:
+    ranges, parts = pattern.split("."), address.split(".")
+    if len(ranges) != len(parts) or len(parts) != 4:
         return pattern.lower() == address.lower()
-    return all(_matches_part(one, part) for one, part in zip(wanted, parts, strict=True))
+    return all(
+        _matches_part(part_range, part) for part_range, part in zip(ranges, parts, strict=True)
+    )
 
 
 def _matches_part(pattern: str, part: str) -> bool:
     first, dash, last = pattern.partition("-")
     if dash:
         numbers = (first, last, part)
-        return all(each.isdigit() for each in numbers) and int(first) <= int(part) <= int(last)
+        return all(number.isdigit() for number in numbers) and int(first) <= int(part) <= int(last)
     return pattern == "*" or part in pattern.strip("{}").split(",")
 
 
-def _account(found: Mapping[str, Any]) -> Account:
-    key, secret = str(found["accessKey"]), str(found["secretKey"])
+def _account(fields: Mapping[str, Any]) -> Account:
+    key, secret = str(fields["accessKey"]), str(fields["secretKey"])
     if len(key) <= 6 or len(secret) <= 6:
         raise ValueError(
             f"the accessKey and the secretKey of {key} must be longer than 6 characters"
         )
     return Account(
-        key, secret.encode(), str(found.get("whiteRemoteAddress") or ""),
-        bool(found.get("admin", False)), _permission(found.get("defaultTopicPerm")),
-        _permission(found.get("defaultGroupPerm")), _permissions(found.get("topicPerms")),
-        _permissions(found.get("groupPerms")),
+        key, secret.encode(), str(fields.get("whiteRemoteAddress") or ""),
+        bool(fields.get("admin", False)), _permission(fields.get("defaultTopicPerm")),
+        _permission(fields.get("defaultGroupPerm")), _permissions(fields.get("topicPerms")),
+        _permissions(fields.get("groupPerms")),
     )  # fmt: skip
 
 
@@ -126,10 +128,10 @@ def _permission(text: Any) -> int:
 
 
 def _permissions(texts: Any) -> dict[str, int]:
-    found = {}
+    permissions = {}
     for text in texts or ():
         name, equals, permission = str(text).partition("=")
         if not equals or permission.strip() not in _PERMISSIONS:
             raise ValueError(f"{text!r}: must be NAME=PERMISSION, with PUB, SUB, PUB|SUB or DENY")
-        found[name.strip()] = _PERMISSIONS[permission.strip()]
-    return found
+        permissions[name.strip()] = _PERMISSIONS[permission.strip()]
+    return permissions

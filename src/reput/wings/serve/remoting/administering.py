@@ -73,13 +73,15 @@ class Administering:
             topic, read, write, perm, request.int32("topicSysFlag", 0),
             request.boolean("order"), filter_type,
         )  # fmt: skip
-        known = self._broker.topics.get(topic)
-        others = {} if known is None else dict(known.others)
+        current_config = self._broker.topics.get(topic)
+        other_fields = {} if current_config is None else dict(current_config.other_fields)
         if self._broker.is_five:
-            current = {} if known is None else known.attributes
+            current = {} if current_config is None else current_config.attributes
             changes = request.optional_text("attributes") or ""
-            others["attributes"] = _changed_attributes(changes, current, known is None)
-        config = replace(config, others=others)
+            other_fields["attributes"] = _changed_attributes(
+                changes, current, current_config is None
+            )
+        config = replace(config, other_fields=other_fields)
 
         def work() -> Command:
             self._broker.topics.update(config)
@@ -95,7 +97,7 @@ class Administering:
             check_name(topic, "topic")
         except NameRefusedError as error:
             return request.answer(code, str(error))
-        if self._broker.topics.is_own(topic):
+        if self._broker.topics.is_internal(topic):
             return request.answer(code, f"The topic[{topic}] is conflict with system topic.")
         return None
 
@@ -150,15 +152,15 @@ class Administering:
 
     @answers(RequestCode.CLONE_GROUP_OFFSET)
     def _clone(self, request: Command, peer: Peer) -> Answer:
-        group, other = request.text("srcGroup"), request.text("destGroup")
+        group, target = request.text("srcGroup"), request.text("destGroup")
         topic = (request.optional_text("topic") or "").strip()
-        check_name(other, "group")
+        check_name(target, "group")
         offsets = self._broker.offsets
 
         def work() -> Command:
             for name in [topic] if topic else offsets.topics_of(group):
                 if self._broker.topics.get(name) is not None:
-                    offsets.clone(group, other, name)
+                    offsets.clone(group, target, name)
             offsets.save()
             return request.answer()
 
@@ -169,30 +171,30 @@ class Administering:
         topic, group = request.text("topic"), request.text("group")
         config = self._broker.topics.get(topic)
         if self._broker.is_five:
-            return self._reset_here(request, topic, group, config)
+            return self._reset_in_broker(request, topic, group, config)
         if config is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
             return request.answer(ResponseCode.SYSTEM_ERROR, remark)
         return self._have_reset(request, group, config)
 
-    def _have_reset(self, asked: Command, group: str, config: TopicConfig) -> Answer:
+    def _have_reset(self, call: Command, group: str, config: TopicConfig) -> Answer:
         """Reset offsets as a 4.9 broker does: the members of the group reset their offsets, and commit them."""
-        topic, timestamp = config.name, asked.int64("timestamp")
-        is_forced, is_c = asked.boolean("isForce"), asked.language == "CPP"
+        topic, timestamp = config.name, call.int64("timestamp")
+        is_forced, is_c = call.boolean("isForce"), call.language == "CPP"
         offsets = self._broker.offsets
-        found: dict[MessageQueue, int] = {}
+        offsets_by_queue: dict[MessageQueue, int] = {}
 
         def work() -> Command:
             for queue_id in range(config.write_queues):
                 committed = offsets.committed(group, topic, queue_id)
                 if committed is None:
                     remark = f"THe consumer group <{group}> not exist"
-                    return asked.answer(ResponseCode.SYSTEM_ERROR, remark)
+                    return call.answer(ResponseCode.SYSTEM_ERROR, remark)
                 offset = self._offset_at(topic, queue_id, timestamp)
                 if not is_forced and offset >= committed:
                     offset = committed
-                found[MessageQueue(topic, self._broker.name, queue_id)] = offset
-            return asked.answer(remark=_NOT_SET, body=_offset_table(found))
+                offsets_by_queue[MessageQueue(topic, self._broker.name, queue_id)] = offset
+            return call.answer(remark=_NOT_SET, body=_offset_table(offsets_by_queue))
 
         def then(answer: Command) -> Command:
             if answer.code != ResponseCode.SUCCESS:
@@ -202,8 +204,8 @@ class Administering:
                     f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
                     f"Timestamp: {timestamp}"
                 )
-                return asked.answer(ResponseCode.CONSUMER_NOT_ONLINE, remark)
-            body = _offset_list(found) if is_c else answer.body
+                return call.answer(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+            body = _offset_list(offsets_by_queue) if is_c else answer.body
             fields = {"topic": topic, "group": group, "timestamp": timestamp, "isForce": "false"}
             notice = request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
             for client in asked_members(self._broker, group, len(body)):
@@ -212,13 +214,13 @@ class Administering:
 
         return InThread(work, then)
 
-    def _reset_here(
+    def _reset_in_broker(
         self, request: Command, topic: str, group: str, config: TopicConfig | None
     ) -> Answer:
         """Reset offsets as a 5.3 broker does: in the broker, without asking the members of the group to reset them."""
         if config is None:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
-        if not self._broker.subscriptions.is_known(group):
+        if not self._broker.subscriptions.has_config(group):
             return request.answer(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
             )
@@ -228,7 +230,7 @@ class Administering:
             raise FieldError(f"queueId[{queue_id}] is illegal, topic:[{topic}]")
 
         def work() -> Command:
-            found: dict[MessageQueue, int] = {}
+            offsets_by_queue: dict[MessageQueue, int] = {}
             for number in range(config.read_queues) if queue_id < 0 else (queue_id,):
                 to = offset
                 if queue_id < 0 or offset == -1:
@@ -238,13 +240,13 @@ class Administering:
                 if not least <= to <= most + 1:
                     remark = f"Target offset {to} not in consume queue range [{least}-{most}]"
                     return request.answer(ResponseCode.SYSTEM_ERROR, remark)
-                found[MessageQueue(topic, self._broker.name, number)] = to
-            if not found:
+                offsets_by_queue[MessageQueue(topic, self._broker.name, number)] = to
+            if not offsets_by_queue:
                 return request.answer(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
-            for queue, to in found.items():
+            for queue, to in offsets_by_queue.items():
                 self._broker.offsets.reset(group, topic, queue.queue_id, to)
             self._broker.offsets.save()
-            return request.answer(body=_offset_table(found))
+            return request.answer(body=_offset_table(offsets_by_queue))
 
         def then(answer: Command) -> Command:
             if answer.code == ResponseCode.SUCCESS:
@@ -260,29 +262,29 @@ class Administering:
         return self._broker.offset_by_time(topic, queue_id, timestamp)
 
     @answers(RequestCode.CONSUME_MESSAGE_DIRECTLY)
-    def _consume_directly(self, asked: Command, peer: Peer) -> Answer:
+    def _consume_directly(self, call: Command, peer: Peer) -> Answer:
         """Ask a consumer to consume a message, and pass on its answer."""
-        group, client_id = asked.text("consumerGroup"), asked.text("clientId")
+        group, client_id = call.text("consumerGroup"), call.text("clientId")
         try:
-            offset = decode_offset_id(asked.text("msgId")).physical_offset
+            offset = decode_offset_id(call.text("msgId")).physical_offset
         except (ValueError, ReputError):
             raise FieldError("msgId is not the id of a stored message") from None
         record: list[bytes] = []
 
         def work() -> Command:
             record.append(self._broker.store.get_record(offset))
-            return asked.answer()
+            return call.answer()
 
         def then(answer: Command) -> Command | Later:
             if not record:
                 return answer
-            fields = {**asked.fields, "brokerName": self._broker.name}
-            return ask_member(self._broker, asked, group, client_id, fields, record[0])
+            fields = {**call.fields, "brokerName": self._broker.name}
+            return ask_member(self._broker, call, group, client_id, fields, record[0])
 
         return InThread(work, then)
 
 
-class Asking:
+class ClientQueries:
     """Handles requests for the state and progress of clients. Like a broker, it passes them on to the clients."""
 
     def __init__(self, broker: ServedBroker) -> None:
@@ -294,31 +296,31 @@ class Asking:
         return ask_member(self._broker, request, group, client_id, request.fields, b"")
 
     @answers(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
-    def _status(self, asked: Command, peer: Peer) -> Answer:
+    def _status(self, call: Command, peer: Peer) -> Answer:
         """Return the progress of each member. Like a broker, exclude members that do not answer."""
-        group, topic = asked.text("group"), asked.text("topic")
-        wanted = (asked.optional_text("clientAddr") or "").strip()
+        group, topic = call.text("group"), call.text("topic")
+        wanted_id = (call.optional_text("clientAddr") or "").strip()
         everybody = asked_members(self._broker, group)
         if not everybody:
             remark = f"No Any Consumer online in the consumer group: [{group}]"
-            return asked.answer(ResponseCode.SYSTEM_ERROR, remark)
-        members = [one for one in everybody if wanted in ("", one.client_id)]
-        later, tables, left = Later(), dict[str, bytes](), len(members)
+            return call.answer(ResponseCode.SYSTEM_ERROR, remark)
+        members = [member for member in everybody if wanted_id in ("", member.client_id)]
+        later, tables, pending = Later(), dict[str, bytes](), len(members)
         most_bytes = self._broker.limits.body_bytes
 
         def take(client: Client, answer: Command | None) -> None:
-            nonlocal left
-            left -= 1
+            nonlocal pending
+            pending -= 1
             if answer is not None and answer.code == ResponseCode.SUCCESS:
                 tables[client.client_id] = answer.body
-            if not left:
-                later.resolve(_joined_status(asked, tables, most_bytes))
+            if not pending:
+                later.resolve(_joined_status(call, tables, most_bytes))
 
         for client in members:
             fields = {"topic": topic, "group": group}
             command = Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields=fields)
             peer_of(client).ask(command, partial(take, client))
-        return later if members else _joined_status(asked, {}, most_bytes)
+        return later if members else _joined_status(call, {}, most_bytes)
 
 
 def asked_members(broker: ServedBroker, group: str, body_bytes: int = 0) -> list[Client]:
@@ -327,8 +329,8 @@ def asked_members(broker: ServedBroker, group: str, body_bytes: int = 0) -> list
     `body_bytes` is the size of the request's body. Raises LimitError if the group has too many members, or if the
     copies of the body for all members are too large together.
     """
-    found = broker.groups.consumer_group(group)
-    members = list(found.clients.values()) if found is not None else []
+    consumers = broker.groups.consumer_group(group)
+    members = list(consumers.clients.values()) if consumers is not None else []
     limits, size = broker.limits, body_bytes * len(members)
     if len(members) > limits.asked_members:
         most = limits.asked_members
@@ -345,30 +347,30 @@ def asked_members(broker: ServedBroker, group: str, body_bytes: int = 0) -> list
 
 def ask_member(
     broker: ServedBroker,
-    asked: Command,
+    call: Command,
     group: str,
     client_id: str,
     fields: Mapping[str, Any],
     body: bytes,
 ) -> Command | Later:
     """Pass a request on to a member of a group, and pass the member's answer back (`callConsumer`)."""
-    found = broker.groups.consumer_group(group)
-    members = found.clients.values() if found is not None else ()
-    client = next((one for one in members if one.client_id == client_id), None)
+    consumers = broker.groups.consumer_group(group)
+    members = consumers.clients.values() if consumers is not None else ()
+    client = next((member for member in members if member.client_id == client_id), None)
     if client is None:
         remark = f"The Consumer <{group}> <{client_id}> not online"
-        return asked.answer(ResponseCode.SYSTEM_ERROR, remark)
+        return call.answer(ResponseCode.SYSTEM_ERROR, remark)
     later = Later()
 
     def take(answer: Command | None) -> None:
         if answer is None:
             remark = f"consumer <{group}> <{client_id}> Timeout: it does not answer"
-            later.resolve(asked.answer(ResponseCode.CONSUME_MSG_TIMEOUT, remark))
+            later.resolve(call.answer(ResponseCode.CONSUME_MSG_TIMEOUT, remark))
         else:
-            later.resolve(asked.answer(answer.code, answer.remark, answer.fields, answer.body))
+            later.resolve(call.answer(answer.code, answer.remark, answer.fields, answer.body))
 
-    given = {name: value for name, value in fields.items() if name not in _SECRETS}
-    peer_of(client).ask(Command(asked.code, fields=given, body=body), take)
+    shared_fields = {name: value for name, value in fields.items() if name not in _SECRETS}
+    peer_of(client).ask(Command(call.code, fields=shared_fields, body=body), take)
     return later
 
 
@@ -381,17 +383,17 @@ def peer_of(client: Client) -> Peer:
     return client.connection  # type: ignore[return-value]  # the Peer of a heartbeat
 
 
-def _offset_table(found: dict[MessageQueue, int]) -> bytes:
-    return encode_body({"offsetTable": queue_map(found.items())})
+def _offset_table(offsets: dict[MessageQueue, int]) -> bytes:
+    return encode_body({"offsetTable": queue_map(offsets.items())})
 
 
-def _offset_list(found: dict[MessageQueue, int]) -> bytes:
+def _offset_list(offsets: dict[MessageQueue, int]) -> bytes:
     """Return the offsets as a list, for clients in C++: they cannot read a map whose keys are JSON objects."""
-    rows = [queue_as_json(queue) | {"offset": offset} for queue, offset in found.items()]
+    rows = [queue_as_json(queue) | {"offset": offset} for queue, offset in offsets.items()]
     return encode_body({"offsetTable": rows})
 
 
-def _joined_status(asked: Command, tables: dict[str, bytes], most_bytes: int) -> Command:
+def _joined_status(call: Command, tables: dict[str, bytes], most_bytes: int) -> Command:
     """Join the answers of several members.
 
     Each answer has a map whose keys are JSON objects. JSON parsers refuse such maps, so they are copied as text.
@@ -399,34 +401,34 @@ def _joined_status(asked: Command, tables: dict[str, bytes], most_bytes: int) ->
     size = sum(map(len, tables.values()))
     if size > most_bytes:
         remark = f"the members answer with {size} bytes, but at most {most_bytes} are allowed"
-        return asked.answer(ResponseCode.SYSTEM_ERROR, remark)
+        return call.answer(ResponseCode.SYSTEM_ERROR, remark)
     parts = [
         encode_body(client_id) + b":" + match[1]
         for client_id, body in tables.items()
         if (match := _STATUS.search(body)) is not None
     ]
     body = b'{"consumerTable":{' + b",".join(parts) + b'},"messageQueueTable":{}}'
-    return asked.answer(remark=_NOT_SET, body=body)
+    return call.answer(remark=_NOT_SET, body=body)
 
 
 def _changed_attributes(changes: str, current: dict[str, str], is_new: bool) -> dict[str, str]:
     """Apply changes `+name=value,-name` to attributes (`AttributeParser`, `AttributeUtil`). Raises FieldError."""
-    found = dict(current)
+    attributes = dict(current)
     for change in filter(None, changes.split(",")):
         sign, (name, equals, value) = change[:1], change[1:].partition("=")
         if sign not in ("+", "-") or (sign == "+") != bool(equals):
             raise FieldError(f"attributes: specify +name=value or -name, not {change[:64]!r}")
         if name not in _ATTRIBUTES:
             raise FieldError(f"unsupported key: {name[:64]}")
-        if not is_new and name not in _CHANGEABLE and found.get(name) != value:
+        if not is_new and name not in _CHANGEABLE and attributes.get(name) != value:
             raise FieldError(f"attempt to update an unchangeable attribute. key: {name}")
         if sign == "-":
-            found.pop(name, None)
+            attributes.pop(name, None)
         elif _is_attribute(name, value):
-            found[name] = value
+            attributes[name] = value
         else:
             raise FieldError(f"value is not in set: {_ATTRIBUTES[name]}")
-    return found
+    return attributes
 
 
 def _is_attribute(name: str, value: str) -> bool:

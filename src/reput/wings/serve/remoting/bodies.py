@@ -24,23 +24,23 @@ def decode_body(request: Command) -> dict[str, Any]:
     """Return a request's body, decoding it only once. Raises FieldError if it is not a JSON object."""
     if request.content is None:
         try:
-            found = msgspec.json.decode(request.body)
+            content = msgspec.json.decode(request.body)
         except msgspec.DecodeError as error:
             raise FieldError(f"the body is not JSON: {error}") from None
         except RecursionError:
             raise FieldError("the body is nested too deeply") from None
-        if not isinstance(found, dict):
+        if not isinstance(content, dict):
             raise FieldError("the body is not a JSON object")
-        request.content = found
+        request.content = content
     return request.content
 
 
 def objects_of(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """Return the list of objects in a field of a body; an empty list if the body lacks the field. Raises FieldError."""
-    found = body.get(name) or []
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+    objects = body.get(name) or []
+    if not isinstance(objects, list) or not all(isinstance(item, dict) for item in objects):
         raise FieldError(f"{name} is not a list of objects")
-    return found
+    return objects
 
 
 def queue_map(values: Iterable[tuple[MessageQueue, Any]]) -> msgspec.Raw:
@@ -58,15 +58,15 @@ def queue_as_json(queue: MessageQueue) -> dict[str, Any]:
 
 def queues_of(body: Mapping[str, Any], name: str, most: int) -> list[MessageQueue]:
     """Return the queues that a request contains. Raises FieldError, LimitError for more than `most`."""
-    found = objects_of(body, name)
-    if len(found) > most:
+    objects = objects_of(body, name)
+    if len(objects) > most:
         raise LimitError(
-            f"{name} has {len(found)} queues, but at most {most} are allowed in one request"
+            f"{name} has {len(objects)} queues, but at most {most} are allowed in one request"
         )
     try:
         queues = [
-            MessageQueue(str(each["topic"]), str(each["brokerName"]), int(each["queueId"]))
-            for each in found
+            MessageQueue(str(item["topic"]), str(item["brokerName"]), int(item["queueId"]))
+            for item in objects
         ]
     except (KeyError, TypeError, ValueError, OverflowError):
         raise FieldError(f"{name} is not a list of queues") from None

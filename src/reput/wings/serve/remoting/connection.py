@@ -71,12 +71,12 @@ class Connection(asyncio.Protocol):
         self._user = User(self._begin)
         self._is_working = self._is_draining = self._is_ended = False
         self._is_reading = True
-        self._last_seen = self._frame_begun = self.held_since = self.begun = time.monotonic()
+        self._last_active = self._frame_begun = self.held_since = self.begun = time.monotonic()
         self._choked_since: float | None = None
         self._transport: asyncio.Transport | None = None
-        self._asked: dict[int, _OwnRequest] = {}
+        self._own_requests: dict[int, _OwnRequest] = {}
         self._last_opaque = 0
-        self.held_bytes, self.has_asked = 0, False
+        self.held_bytes, self.has_request = 0, False
         self.address, self.server_host = Host("0.0.0.0", 0), "127.0.0.1"
 
     @property
@@ -93,9 +93,12 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        if peer and own:
-            self.address, self.server_host = Host(_plain(peer[0]), peer[1]), _plain(own[0])
+        peer, own_address = (
+            transport.get_extra_info("peername"),
+            transport.get_extra_info("sockname"),
+        )
+        if peer and own_address:
+            self.address, self.server_host = Host(_plain(peer[0]), peer[1]), _plain(own_address[0])
         self._transport.set_write_buffer_limits(_WRITE_BYTES)
         self._server.handshakes.discard(self)
         self._server.connections.add(self)
@@ -119,7 +122,7 @@ class Connection(asyncio.Protocol):
         self._unwritten.clear()
         self._in_flight = self._asked_bytes = self._reserved_bytes = self._unput = 0
         # The client has left, so it will not answer the requests of this server.
-        for opaque in list(self._asked):
+        for opaque in list(self._own_requests):
             self._answered(opaque, None)
         self._server.memory.hold(self, 0)
         if self in self._server.connections:
@@ -128,7 +131,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now = time.monotonic()
-        self._last_seen = now
+        self._last_active = now
         # The time limit for a request begins with its first byte.
         if not self._session.buffered_bytes:
             self._frame_begun = now
@@ -162,21 +165,21 @@ class Connection(asyncio.Protocol):
 
     def ask(self, command: Command, then: Callable[[Command | None], object]) -> None:
         """Send the client a request that needs an answer (see Peer)."""
-        is_busy = len(self._asked) >= self._server.limits.asked
+        is_busy = len(self._own_requests) >= self._server.limits.asked
         if self._transport is None or self._choked_since is not None or is_busy:
             then(None)
             return
         self._last_opaque = opaque = self._last_opaque % _MOST_OPAQUE + 1
         timer = asyncio.get_running_loop().call_later(_ASKED_S, self._answered, opaque, None)
-        self._asked[opaque] = _OwnRequest(then, timer)
+        self._own_requests[opaque] = _OwnRequest(then, timer)
         command.opaque, command.flag = opaque, 0
         self._transport.write(self._session.send(command))
 
     def _answered(self, opaque: int, answer: Command | None) -> None:
-        asked = self._asked.pop(opaque, None)
-        if asked is not None:
-            asked.timer.cancel()
-            asked.then(answer)
+        own_request = self._own_requests.pop(opaque, None)
+        if own_request is not None:
+            own_request.timer.cancel()
+            own_request.then(answer)
 
     def run(
         self, work: Callable[[], Command], request: Command, then: Callable[[Command], object]
@@ -213,7 +216,7 @@ class Connection(asyncio.Protocol):
     def close_if_idle(self, now: float) -> None:
         """Close the connection if its client is silent, does not finish a request, or reads no answers."""
         limit = self._server.limits.idle_s
-        is_idle = not self._in_flight and now - self._last_seen > limit
+        is_idle = not self._in_flight and now - self._last_active > limit
         is_stuck = self._session.buffered_bytes > 0 and now - self._frame_begun > limit
         is_deaf = self._choked_since is not None and now - self._choked_since > limit
         # If a complete request is buffered, the client waits for this server. So do not close the connection as stuck.
@@ -277,7 +280,7 @@ class Connection(asyncio.Protocol):
                 break
             if request is None:
                 break
-            self._frame_begun, self.has_asked = begun, True
+            self._frame_begun, self.has_request = begun, True
             size = before - session.buffered_bytes
             if request.code in PLAIN_SENDS and not request.is_response:
                 request.begun_s = begun
@@ -341,8 +344,8 @@ class Connection(asyncio.Protocol):
         if isinstance(answer, InThread):
             then = answer.then
 
-            def worked(found: Command) -> None:
-                self._settle(request, size, found if then is None else then(found))
+            def worked(result: Command) -> None:
+                self._settle(request, size, result if then is None else then(result))
 
             self.run(answer.work, request, worked)
         elif isinstance(answer, Later):
@@ -353,7 +356,7 @@ class Connection(asyncio.Protocol):
         elif self._transport is not None:
             self._in_flight -= 1
             self._asked_bytes -= size
-            self._last_seen = time.monotonic()
+            self._last_active = time.monotonic()
             self._server.note(self, request, answer)
             if answer is not None:
                 self._add(request, answer)
@@ -405,10 +408,10 @@ class Connection(asyncio.Protocol):
 
     def _account(self) -> None:
         if self._transport is not None:
-            asked = self._session.buffered_bytes + self._asked_bytes
-            held = asked + self._reserved_bytes + self._unsent_bytes
-            if held != self.held_bytes:
-                self._server.memory.hold(self, held)
+            request_bytes = self._session.buffered_bytes + self._asked_bytes
+            total_bytes = request_bytes + self._reserved_bytes + self._unsent_bytes
+            if total_bytes != self.held_bytes:
+                self._server.memory.hold(self, total_bytes)
 
     def _close_if_ended(self) -> None:
         if not self._is_ended:
@@ -424,11 +427,15 @@ class Connection(asyncio.Protocol):
         if not is_waiting:
             self.close()
 
-    def _read(self, wanted: bool) -> None:
-        if wanted == self._is_reading or self._transport is None or self._transport.is_closing():
+    def _read(self, shall_read: bool) -> None:
+        if (
+            shall_read == self._is_reading
+            or self._transport is None
+            or self._transport.is_closing()
+        ):
             return
-        self._is_reading = wanted
-        if wanted:
+        self._is_reading = shall_read
+        if shall_read:
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()

@@ -63,8 +63,8 @@ class Consuming:
         config = self._broker.topics.get(topic)
         if strategy not in _STRATEGIES:
             raise FieldError(f"strategyName {strategy[:64]!r}: AVG and AVG_BY_CIRCLE are supported")
-        found = self._broker.groups.consumer_group(group)
-        clients = list(found.clients.values()) if found is not None else []
+        consumers = self._broker.groups.consumer_group(group)
+        clients = list(consumers.clients.values()) if consumers is not None else []
 
         def work() -> Command:
             # Sort, so that the answers to all members agree. Otherwise, two members could pull from the same queue.
@@ -91,14 +91,14 @@ class Consuming:
 
         Call this several times per second. Each member gets one notification for all changes since the last call.
         """
-        left = _MOST_NOTICES
-        while self._changed and left:
+        budget = _MOST_NOTICES
+        while self._changed and budget:
             group, connections = next(iter(self._changed.items()))
             notice = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
-            for connection in list(islice(connections, left)):
+            for connection in list(islice(connections, budget)):
                 del connections[connection]
                 connection.push(notice)  # type: ignore[attr-defined]  # the Peer of a heartbeat
-                left -= 1
+                budget -= 1
             if not connections:
                 del self._changed[group]
 
@@ -121,9 +121,9 @@ class Consuming:
             )
         joining = [_joining(data) for data in consumers]
         self._broker.groups.register(client, joining, [_name(data) for data in producers])
-        for each in joining:
-            self._broker.subscriptions.note(each.group)
-            self._create_retry_topic(each.group)
+        for join in joining:
+            self._broker.subscriptions.note(join.group)
+            self._create_retry_topic(join.group)
         return request.answer()
 
     def _create_retry_topic(self, group: str) -> None:
@@ -145,12 +145,12 @@ class Consuming:
 
     @answers(RequestCode.CHECK_CLIENT_CONFIG)
     def _check_client(self, request: Command, peer: Peer) -> Command:
-        wanted = decode_body(request).get("subscriptionData")
-        if isinstance(wanted, dict) and not (asked := _subscription(wanted)).is_by_tag:
-            kind = asked.expression_type
+        fields = decode_body(request).get("subscriptionData")
+        if isinstance(fields, dict) and not (subscription := _subscription(fields)).is_by_tag:
+            kind = subscription.expression_type
             if kind == SQL_TYPE and self._broker.has_sql_filters:
                 try:
-                    check_expression(self._broker, asked.expression)
+                    check_expression(self._broker, subscription.expression)
                 except (UsageError, LimitError) as error:
                     return request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
                 return request.answer()
@@ -161,11 +161,11 @@ class Consuming:
     @answers(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def _members(self, request: Command, peer: Peer) -> Answer:
         group = request.text("consumerGroup")
-        found = self._broker.groups.consumer_group(group)
-        if found is None or not found.clients:
+        consumers = self._broker.groups.consumer_group(group)
+        if consumers is None or not consumers.clients:
             remark = f"no consumer for this group, {group}"
             return request.answer(ResponseCode.SYSTEM_ERROR, remark)
-        clients = list(found.clients.values())
+        clients = list(consumers.clients.values())
 
         def work() -> Command:
             ids = [client.client_id for client in clients]
@@ -226,8 +226,8 @@ class Consuming:
 
     @answers(RequestCode.LOCK_BATCH_MQ)
     def _lock(self, request: Command, peer: Peer) -> Command:
-        held = self._broker.locks.lock(*self._locking(request))
-        content = {"lockOKMQSet": [queue_as_json(queue) for queue in held]}
+        locks = self._broker.locks.lock(*self._locking(request))
+        content = {"lockOKMQSet": [queue_as_json(queue) for queue in locks]}
         return request.answer(body=encode_body(content))
 
     @answers(RequestCode.UNLOCK_BATCH_MQ)
@@ -258,13 +258,13 @@ def _share(queues: list[int], members: list[str], client_id: str, strategy: str)
 
 
 def _joining(data: dict[str, Any]) -> Joining:
-    found = ConsumerGroup(
+    settings = ConsumerGroup(
         _short(data.get("consumeType", "CONSUME_PASSIVELY")),
         _short(data.get("messageModel", "CLUSTERING")),
         _short(data.get("consumeFromWhere", "CONSUME_FROM_LAST_OFFSET")),
     )
-    wanted = [_subscription(each) for each in objects_of(data, "subscriptionDataSet")]
-    return Joining(_name(data), found, wanted)
+    subscriptions = [_subscription(fields) for fields in objects_of(data, "subscriptionDataSet")]
+    return Joining(_name(data), settings, subscriptions)
 
 
 def _name(data: Mapping[str, Any]) -> str:

@@ -90,11 +90,11 @@ class FrameReader:
 
     def feed(self, data: bytes) -> None:
         """Add received bytes."""
-        left = len(self._data) - self._position
-        if not left:
+        rest_bytes = len(self._data) - self._position
+        if not rest_bytes:
             # The usual case: no bytes are left, so the new bytes are taken without a copy.
             self._data, self._position = data, 0
-        elif left < _JOINED_BYTES:
+        elif rest_bytes < _JOINED_BYTES:
             self._data, self._position = bytes(self._data[self._position :]) + data, 0
         else:
             if type(self._data) is bytes:
@@ -120,8 +120,8 @@ class FrameReader:
 
     def _size(self) -> int | None:
         """Return the size of the next frame, including its length field, or None before this field has arrived."""
-        left = len(self._data) - self._position
-        if left < _LENGTH_BYTES:
+        rest_bytes = len(self._data) - self._position
+        if rest_bytes < _LENGTH_BYTES:
             return None
         length: int = _length_at(self._data, self._position)[0]
         if not _LENGTH_BYTES <= length <= self._most_bytes - _LENGTH_BYTES:
@@ -130,7 +130,7 @@ class FrameReader:
                 f"but {_LENGTH_BYTES} to {self._most_bytes - _LENGTH_BYTES} are allowed"
             )
         # Refuse a wrong header length now, before its bytes are collected.
-        if left >= _LENGTHS_BYTES:
+        if rest_bytes >= _LENGTHS_BYTES:
             header_bytes = _lengths_at(self._data, self._position)[1] & _MOST_HEADER_BYTES
             room = length - _LENGTH_BYTES
             if header_bytes > room:

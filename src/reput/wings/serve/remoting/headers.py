@@ -27,7 +27,7 @@ _LANGUAGES = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP",
     "OMS",
 )  # fmt: skip
-_OTHER = _LANGUAGES.index("OTHER")
+_OTHER_LANGUAGE = _LANGUAGES.index("OTHER")
 _INT32 = 1 << 31
 _JSON, _BINARY = (
     Serialization.JSON,
@@ -79,18 +79,18 @@ def _encode_header(command: Command) -> bytes:
 
 def _decode_json(frame: Frame) -> Command:
     try:
-        found = _decoder.decode(frame.header)
+        header = _decoder.decode(frame.header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RemotingError(f"malformed JSON header: {error}") from None
     # If a field still has the default -1, the header does not contain it.
-    flag = 0 if found.flag == -1 else found.flag
-    version = 0 if found.version == -1 else found.version
-    code, opaque, language = found.code, found.opaque, found.language
+    flag = 0 if header.flag == -1 else header.flag
+    version = 0 if header.version == -1 else header.version
+    code, opaque, language = header.code, header.opaque, header.language
     for value in (code, opaque, flag, version):
         if not -_INT32 <= value < _INT32:
             raise RemotingError(f"malformed JSON header: {value} does not fit into 32 bits")
     return Command(
-        code, opaque, flag, found.remark, found.extFields or {}, frame.body,
+        code, opaque, flag, header.remark, header.extFields or {}, frame.body,
         language if type(language) is str else "OTHER", version, _JSON,
     )  # fmt: skip
 
@@ -152,7 +152,7 @@ def _decode_fields(data: bytes) -> dict[str, Any]:
 
 def _encode_binary(command: Command) -> bytes:
     language = command.language
-    number = _LANGUAGES.index(language) if language in _LANGUAGES else _OTHER
+    number = _LANGUAGES.index(language) if language in _LANGUAGES else _OTHER_LANGUAGE
     remark = (command.remark or "").encode()
     fields = b"".join(_field(name, value) for name, value in command.fields.items())
     try:

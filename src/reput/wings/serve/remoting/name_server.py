@@ -58,20 +58,20 @@ class NameServer:
     @answers(RequestCode.GET_ROUTEINFO_BY_TOPIC)
     def _route(self, request: Command, peer: Peer) -> Command:
         topic = request.text("topic")
-        found = [
+        routes = [
             (port, broker, config)
             for port, broker in self._cluster.brokers()
             if (config := broker.topics.get(topic)) is not None
         ]
-        if not found:
+        if not routes:
             return request.answer(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {topic}",
             )
         content = {
-            "brokerDatas": [self._broker_data(port, broker, peer) for port, broker, _ in found],
+            "brokerDatas": [self._broker_data(port, broker, peer) for port, broker, _ in routes],
             "filterServerTable": {},
-            "queueDatas": [_queue_data(broker, config) for _, broker, config in found],
+            "queueDatas": [_queue_data(broker, config) for _, broker, config in routes],
         }
         return request.answer(body=encode_body(content))
 
@@ -125,9 +125,9 @@ class NameServer:
     @answers(RequestCode.GET_KVLIST_BY_NAMESPACE)
     def _values(self, request: Command, peer: Peer) -> Command:
         namespace = request.text("namespace")
-        found = self._cluster.values.get(namespace)
-        if found:
-            return request.answer(body=encode_body({"table": found}))
+        table = self._cluster.values.get(namespace)
+        if table:
+            return request.answer(body=encode_body({"table": table}))
         return request.answer(
             ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
         )

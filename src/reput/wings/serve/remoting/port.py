@@ -9,7 +9,7 @@ from reput.format.commit_log import MessageExt
 from reput.wings.serve.broker.broker import Cluster, ServedBroker
 from reput.wings.serve.broker.limits import Limits
 from reput.wings.serve.remoting.access import AccessList
-from reput.wings.serve.remoting.administering import Administering, Asking
+from reput.wings.serve.remoting.administering import Administering, ClientQueries
 from reput.wings.serve.remoting.commands import Command, ResponseCode
 from reput.wings.serve.remoting.consuming import Consuming
 from reput.wings.serve.remoting.handling import (
@@ -80,7 +80,7 @@ class Port:
             handlers_of(self._pulling),
             handlers_of(self._consuming),
             handlers_of(Statistics(broker, self._options.is_synced)),
-            handlers_of(Asking(broker)),
+            handlers_of(ClientQueries(broker)),
         ]
         if broker.written is None:
             parts.append(refusals(broker))
@@ -94,7 +94,7 @@ class Port:
     def stop_waiting(self) -> None:
         """Answer the waiting pulls with the available messages."""
         if self._pulling is not None:
-            self._pulling.answer_all()
+            self._pulling.answer_waiting()
 
     def close(self) -> None:
         """Stop answering for the broker, after answering waiting pulls."""
@@ -133,11 +133,11 @@ class Port:
         allowed = [number for number, refused in enumerate(answers) if refused is None]
         together = [sends[number] for number in allowed]
         try:
-            found = self._sending.send_all(together)
+            send_answers = self._sending.send_many(together)
         # Even after an unexpected error, every sender needs an answer.
         except Exception as error:
-            found = [failed(request, error) for request, _ in together]
-        for number, answer in zip(allowed, found, strict=True):
+            send_answers = [failed(request, error) for request, _ in together]
+        for number, answer in zip(allowed, send_answers, strict=True):
             answers[number] = answer
         return answers
 

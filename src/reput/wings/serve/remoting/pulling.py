@@ -24,7 +24,7 @@ from reput.wings.serve.remoting.commands import Command, ResponseCode
 from reput.wings.serve.remoting.consuming import check_expression
 from reput.wings.serve.remoting.handling import Answer, InThread, Later, Peer, answers
 from reput.wings.serve.remoting.requests import RequestCode
-from reput.wings.serve.remoting.rights import holds_others, may_be_of_others
+from reput.wings.serve.remoting.rights import is_mixed, may_be_foreign
 
 _COMMITS, _WAITS, _HAS_SUBSCRIPTION = 1, 2, 4
 _MOST_BYTES = 256 << 10  # The default of a broker's maxTransferBytesOnMessageInMemory.
@@ -103,18 +103,18 @@ class Pulling:
         while self._grown:
             place = next(iter(self._grown))
             end = self._grown.pop(place)
-            for each in list(self._waiting.get(place, ())):
-                yield each, end
+            for waiting in list(self._waiting.get(place, ())):
+                yield waiting, end
 
     def _wake(self) -> None:
         """Answer pulls whose queues have grown, some at a time: 100,000 pulls may wait for one queue."""
         looked_at = 0
-        for each, end in islice(self._woken or (), _MOST_WOKEN):
+        for waiting, end in islice(self._woken or (), _MOST_WOKEN):
             looked_at += 1
-            if not each.is_over and each.pull.queue_offset < end:
-                self._forget(each)
-                each.peer.run(
-                    partial(self._answer, each.pull), each.pull.request, each.later.resolve
+            if not waiting.is_over and waiting.pull.queue_offset < end:
+                self._forget(waiting)
+                waiting.peer.run(
+                    partial(self._answer, waiting.pull), waiting.pull.request, waiting.later.resolve
                 )
         if looked_at == _MOST_WOKEN:
             asyncio.get_running_loop().call_soon(self._wake)
@@ -127,10 +127,10 @@ class Pulling:
         for _ in range(_MOST_WOKEN):
             if not self._by_time or self._by_time[0][0] > now:
                 return
-            each = heappop(self._by_time)[2]
-            if not each.is_over:
-                self._forget(each)
-                each.later.resolve(each.answer)
+            waiting = heappop(self._by_time)[2]
+            if not waiting.is_over:
+                self._forget(waiting)
+                waiting.later.resolve(waiting.answer)
 
     def growth(self) -> Callable[[], list[tuple[str, int, int]]] | None:
         """Return a function that finds the ends of awaited queues. Returns None if no queue is awaited.
@@ -141,18 +141,18 @@ class Pulling:
         queues = list(self._waiting)
         return (lambda: [(*queue, self._end(*queue)) for queue in queues]) if queues else None
 
-    def answer_all(self) -> None:
+    def answer_waiting(self) -> None:
         """Answer all waiting pulls, because the server stops. Later pulls are answered without waiting."""
         self._is_ending = True  # A pull after this call must not wait: nobody would answer it.
-        for waiting in list(self._waiting.values()):
-            for each in list(waiting):
-                self._forget(each)
-                each.later.resolve(each.answer)
+        for pulls in list(self._waiting.values()):
+            for entry in list(pulls):
+                self._forget(entry)
+                entry.later.resolve(entry.answer)
 
     def disconnected(self, peer: Peer) -> None:
         """Drop the waiting pulls of a client that has left."""
-        for each in list(self._by_peer.get(peer, ())):
-            self._forget(each)
+        for waiting in list(self._by_peer.get(peer, ())):
+            self._forget(waiting)
 
     def _end(self, topic: str, queue_id: int) -> int:
         try:
@@ -164,11 +164,11 @@ class Pulling:
     def _pull(self, request: Command, peer: Peer) -> Answer:
         sys_flag = request.int32("sysFlag")
         try:
-            pull = self._checked(request, sys_flag)
+            pull = self._parse(request, sys_flag)
         except _Refused as refused:
             return refused.answer
-        if (moved := self._moved(pull)) is not None:
-            return moved
+        if (redirect := self._redirect(pull)) is not None:
+            return redirect
         if sys_flag & _COMMITS:
             offset = request.int64("commitOffset")
             # The request commits an offset and also asks for messages. If the commit is refused, answer the rest.
@@ -178,9 +178,9 @@ class Pulling:
 
         def then(answer: Command) -> Command | Later:
             self._note(pull, answer)
-            is_held = answer.code == ResponseCode.PULL_NOT_FOUND and sys_flag & _WAITS
+            may_wait = answer.code == ResponseCode.PULL_NOT_FOUND and sys_flag & _WAITS
             is_full = self._count >= self._broker.limits.waiting
-            if not is_held or is_full or self._is_ending:
+            if not may_wait or is_full or self._is_ending:
                 return answer
             waiting = _Waiting(pull, peer, answer, Later(), self._clock_ms() + wait_ms)
             self._remember(waiting)
@@ -197,7 +197,7 @@ class Pulling:
             next_offset = int(answer.fields["nextBeginOffset"])
             self._broker.pulled.note(pull.group, pull.topic, pull.queue_id, next_offset)
 
-    def _moved(self, pull: _Pull) -> Command | None:
+    def _redirect(self, pull: _Pull) -> Command | None:
         """Return the answer that tells a client to pull from another offset, or None if the pull's offset is valid.
 
         The pull's offset is invalid if the group's offset was reset, or if the pull's offset belongs to a deleted topic
@@ -218,17 +218,17 @@ class Pulling:
 
     def reset(self, group: str, topic: str) -> None:
         """Answer the waiting pulls of a group and topic, because its offsets were reset."""
-        for (of, _), waiting in list(self._waiting.items()):
-            for each in list(waiting) if of == topic else ():
-                if each.pull.group != group:
+        for (of, _), pulls in list(self._waiting.items()):
+            for entry in list(pulls) if of == topic else ():
+                if entry.pull.group != group:
                     continue
-                if (answer := self._moved(each.pull)) is None:
-                    # `_moved` reports a reset of a queue to one pull only. `_moved` returns None if an earlier pull
-                    # has got the report, or if the queue was not reset. The queue's remaining pulls then continue to
-                    # wait. Do not call `_moved` for each remaining pull: there may be 100,000 pulls.
+                if (answer := self._redirect(entry.pull)) is None:
+                    # `_redirect` reports a reset of a queue to one pull only. It returns None if an earlier pull has
+                    # got the report, or if the queue was not reset. The queue's remaining pulls then continue to
+                    # wait. Do not call it for each remaining pull: there may be 100,000 pulls.
                     break
-                self._forget(each)
-                each.later.resolve(answer)
+                self._forget(entry)
+                entry.later.resolve(answer)
 
     def _remember(self, waiting: _Waiting) -> None:
         pull = waiting.pull
@@ -238,7 +238,7 @@ class Pulling:
         self._count += 1
         # Pulls that were answered before their timeout stay in the heap. Remove them before they fill the memory.
         if len(self._by_time) > 2 * self._count + _MOST_WOKEN:
-            self._by_time = [each for each in self._by_time if not each[2].is_over]
+            self._by_time = [entry for entry in self._by_time if not entry[2].is_over]
             heapify(self._by_time)
 
     def _forget(self, waiting: _Waiting) -> None:
@@ -251,7 +251,7 @@ class Pulling:
         if not self._by_peer[peer]:
             del self._by_peer[peer]
 
-    def _checked(self, request: Command, sys_flag: int) -> _Pull:
+    def _parse(self, request: Command, sys_flag: int) -> _Pull:
         group, topic = request.text("consumerGroup"), request.text("topic")
         queue_id = request.int32("queueId")
         config = self._broker.topics.get(topic)
@@ -267,11 +267,11 @@ class Pulling:
         if not 0 <= queue_id < config.read_queues:
             remark = f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{config.read_queues}]"
             raise _Refused(request.answer(ResponseCode.SYSTEM_ERROR, remark))
-        tags, matches = self._wanted(request, group, topic, sys_flag)
+        tags, matches = self._filter(request, group, topic, sys_flag)
         offset, floor = request.int64("queueOffset"), self._broker.topics.floor(topic, queue_id)
         return _Pull(request, group, topic, queue_id, offset, tags, matches, floor)
 
-    def _wanted(
+    def _filter(
         self, request: Command, group: str, topic: str, sys_flag: int
     ) -> tuple[str | None, Matcher | None]:
         """Return the requested tags, or a filter. Raises _Refused for an invalid expression."""
@@ -282,14 +282,14 @@ class Pulling:
             if self._broker.groups.consumer_group(group) is None:
                 remark = "the consumer's group info not exist"
                 raise _Refused(request.answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark))
-            found = self._broker.groups.subscription(group, topic)
-            if found is None:
+            subscription_data = self._broker.groups.subscription(group, topic)
+            if subscription_data is None:
                 remark = "the consumer's subscription not exist"
                 raise _Refused(request.answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark))
-            if found.version < request.int64("subVersion"):
+            if subscription_data.version < request.int64("subVersion"):
                 remark = "the consumer's subscription not latest"
                 raise _Refused(request.answer(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark))
-            kind, expression = found.expression_type, found.expression
+            kind, expression = subscription_data.expression_type, subscription_data.expression
         if expression is not None and len(expression) > self._broker.limits.expression_chars:
             remark = (
                 f"the expression is longer than {self._broker.limits.expression_chars} characters"
@@ -309,30 +309,38 @@ class Pulling:
 
     def _at_once(self, pull: _Pull) -> Command | None:
         """Return the answer if it can be read without a thread, or None if reading may take long."""
-        if pull.matches is not None or holds_others(pull.topic) or not self._broker.is_quick:
+        if pull.matches is not None or is_mixed(pull.topic) or not self._broker.is_quick:
             return None
         most = max(pull.request.int32("maxMsgNums"), 1)
-        found = self._broker.store.quick_records(
+        body_read = self._broker.store.quick_records(
             pull.topic, pull.queue_id, pull.queue_offset, most, pull.tags, _MOST_BYTES
         )
-        if found is None:
+        if body_read is None:
             return None
         is_free = pull.request.rights.is_free
-        if not is_free and may_be_of_others(pull.topic, (bytes(found.body),)):
+        if not is_free and may_be_foreign(pull.topic, (bytes(body_read.body),)):
             return None
-        self._broker.counters.pulled(pull.topic, pull.group, found.messages, len(found.body))
+        self._broker.counters.pulled(
+            pull.topic, pull.group, body_read.messages, len(body_read.body)
+        )
         code, remark = _OUTCOMES[PullStatus.FOUND]
-        least = max(found.min_offset, pull.floor)
+        least = max(body_read.min_offset, pull.floor)
         # The body is not bytes but a memory view of the log, so that the records are sent without a copy.
-        body = cast(bytes, found.body)
+        body = cast(bytes, body_read.body)
         return _answered(
-            pull.request, code, remark, found.next_begin_offset, least, found.max_offset, body
+            pull.request,
+            code,
+            remark,
+            body_read.next_begin_offset,
+            least,
+            body_read.max_offset,
+            body,
         )
 
     def _answer(self, pull: _Pull) -> Command:
         most = max(pull.request.int32("maxMsgNums"), 1)
         try:
-            found = self._records(pull, most)
+            pulled = self._records(pull, most)
         except MessageNotFoundError:  # The queue exists, but has never had a message.
             code = (
                 ResponseCode.PULL_OFFSET_MOVED if pull.queue_offset else ResponseCode.PULL_NOT_FOUND
@@ -340,42 +348,44 @@ class Pulling:
             return _answered(pull.request, code, "NO_MESSAGE_IN_QUEUE", 0, 0, 0)
         except UsageError as error:
             return pull.request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
-        records: Sequence[bytes] = found.records
+        records: Sequence[bytes] = pulled.records
         rights = pull.request.rights
-        if not rights.is_free and may_be_of_others(pull.topic, records):
+        if not rights.is_free and may_be_foreign(pull.topic, records):
             records = rights.readable(records)
-        return self._found(pull, found, records)
+        return self._answer_with(pull, pulled, records)
 
     def _records(self, pull: _Pull, most: int) -> PulledRecords:
         """Return the records for a pull. Raises MessageNotFoundError, UsageError."""
         matches = pull.matches
         if matches is None:
             return self._readable(pull, pull.queue_offset, most)
-        wanted: list[bytes] = []
+        selection: list[bytes] = []
         position, looked_at, size = pull.queue_offset, 0, 0
         while True:
             try:
-                found = self._readable(pull, position, most - len(wanted))
+                pulled = self._readable(pull, position, most - len(selection))
             except FormatError:
                 if position == pull.queue_offset:
                     raise
                 # Answer the messages before the unreadable ones. The next pull reports these.
                 break
-            for record in found.records:
+            for record in pulled.records:
                 if matches(decode(record).properties):
-                    wanted.append(record)
+                    selection.append(record)
                     size += len(record)
-            looked_at += len(found.records)
-            position = found.next_begin_offset
-            is_over = found.status is not PullStatus.FOUND or looked_at >= _MOST_LOOKED_AT
-            if is_over or len(wanted) >= most or size >= _MOST_BYTES:
+            looked_at += len(pulled.records)
+            position = pulled.next_begin_offset
+            is_over = pulled.status is not PullStatus.FOUND or looked_at >= _MOST_LOOKED_AT
+            if is_over or len(selection) >= most or size >= _MOST_BYTES:
                 break
-        status = found.status
-        if wanted:
+        status = pulled.status
+        if selection:
             status = PullStatus.FOUND
         elif position > pull.queue_offset:
             status = PullStatus.NO_MATCHED_MESSAGE
-        return PulledRecords(status, tuple(wanted), position, found.min_offset, found.max_offset)
+        return PulledRecords(
+            status, tuple(selection), position, pulled.min_offset, pulled.max_offset
+        )
 
     def _readable(self, pull: _Pull, position: int, most: int) -> PulledRecords:
         """Return records from a queue offset on. Unreadable messages are skipped, as a broker does.
@@ -401,21 +411,21 @@ class Pulling:
                     raise StoreError(f"{lost}; the next pull continues at {end}") from error
         return store.pull_records(*place, most, tags, _MOST_BYTES, on_corrupt="skip")
 
-    def _found(self, pull: _Pull, found: PulledRecords, records: Sequence[bytes]) -> Command:
+    def _answer_with(self, pull: _Pull, pulled: PulledRecords, records: Sequence[bytes]) -> Command:
         body = b"".join(records)
         self._broker.counters.pulled(pull.topic, pull.group, len(records), len(body))
-        code, remark = _outcome(found, pull.queue_offset)
-        least = max(found.min_offset, pull.floor)
+        code, remark = _outcome(pulled, pull.queue_offset)
+        least = max(pulled.min_offset, pull.floor)
         return _answered(
-            pull.request, code, remark, found.next_begin_offset, least, found.max_offset, body
+            pull.request, code, remark, pulled.next_begin_offset, least, pulled.max_offset, body
         )
 
 
-def _outcome(found: PulledRecords, queue_offset: int) -> tuple[ResponseCode, str]:
-    if not found.max_offset:
+def _outcome(pulled: PulledRecords, queue_offset: int) -> tuple[ResponseCode, str]:
+    if not pulled.max_offset:
         code = ResponseCode.PULL_OFFSET_MOVED if queue_offset else ResponseCode.PULL_NOT_FOUND
         return code, "NO_MESSAGE_IN_QUEUE"
-    return _OUTCOMES[found.status]
+    return _OUTCOMES[pulled.status]
 
 
 def _answered(

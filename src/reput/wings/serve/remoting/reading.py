@@ -50,32 +50,32 @@ class Reading:
         # Like a broker, ignore the client's maxNum in a query by unique key (`QueryMessageProcessor`).
         if request.optional_text(_BY_UNIQUE_KEY) == "true":
             most = _DEFAULT_MOST
-        asked = (
+        question = (
             request.text("topic"), request.text("key"), most, request.int64("beginTimestamp"),
             request.int64("endTimestamp"),
         )  # fmt: skip
 
         def answer(answered: tuple[QueryMessageResult, list[bytes], bool]) -> Command:
-            found, records, is_cut = answered
+            result, records, is_cut = answered
             # The index finds messages by a hash of topic and key, so a found message may belong to another topic. Check
             # the client's rights for the topic of each message.
-            return self._found(
+            return self._records(
                 request,
                 request.rights.readable(records),
-                found.index_last_update_timestamp,
-                found.index_last_update_physical_offset,
+                result.index_last_update_timestamp,
+                result.index_last_update_physical_offset,
                 is_cut,
             )
 
         def work() -> Command:
             self._broker.wait_dispatched()  # The wanted message may be so new that the index lacks it.
-            return answer(self._store.query_records(*asked, self._most_bytes))
+            return answer(self._store.query_records(*question, self._most_bytes))
 
         # Answer a quick query here, in the event loop. In a thread, it takes several times as long, because the thread
         # waits for the interpreter's lock.
         is_quick = self._broker.is_quick and self._broker.wait_dispatched(timeout_s=0)
-        found = self._store.quick_query(*asked, self._most_bytes) if is_quick else None
-        return InThread(work) if found is None else answer(found)
+        result = self._store.quick_query(*question, self._most_bytes) if is_quick else None
+        return InThread(work) if result is None else answer(result)
 
     def _exact(self, request: Command) -> InThread:
         topic, key = request.text("topic"), request.text("key")
@@ -93,9 +93,9 @@ class Reading:
                     ResponseCode.SYSTEM_ERROR, f"the answer is incomplete: {lost}"
                 )
             newest = result.records[0].message() if result.records else None
-            return self._found(
+            return self._records(
                 request,
-                request.rights.readable(one.data for one in result.records),
+                request.rights.readable(record.data for record in result.records),
                 newest.store_timestamp if newest else 0,
                 newest.physical_offset if newest else 0,
                 result.cursor is not None,
@@ -103,7 +103,7 @@ class Reading:
 
         return InThread(work)
 
-    def _found(
+    def _records(
         self, request: Command, records: list[bytes], timestamp: int, offset: int, is_cut: bool
     ) -> Command:
         fields = {
@@ -129,7 +129,7 @@ class Reading:
                 )
             if not request.rights.is_free:
                 message = decode(record)
-                if not self._broker.is_stored(message, offset):
+                if not self._broker.is_own_record(message, offset):
                     raise AccessError(f"no message begins at the offset {offset}")
                 if not request.rights.may_read(message):
                     # A broker sends the same error message (`PlainPermissionManager.checkPerm`).
@@ -224,10 +224,10 @@ class Reading:
         group = request.optional_text("consumerGroup")
         if group is None:
             return {}
-        found = self._broker.groups.subscription(group, topic)
-        if found is None:
+        subscription = self._broker.groups.subscription(group, topic)
+        if subscription is None:
             return {"filterData": f"{group}@{topic} is not online!"}
-        return {"subscriptionData": msgspec.Raw(found.raw)}
+        return {"subscriptionData": msgspec.Raw(subscription.raw)}
 
 
 def _check_index_type(request: Command) -> None:

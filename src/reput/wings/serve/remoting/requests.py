@@ -37,7 +37,7 @@ def _administration(request: Command) -> Needs:
     yield None, 0
 
 
-def _nothing(request: Command) -> Needs:
+def _free(request: Command) -> Needs:
     """Require no permission: the answer names no topics or groups, or only those that the account may read."""
     yield from ()
 
@@ -172,33 +172,33 @@ class RequestCode(IntEnum):
     QUERY_CONSUMER_OFFSET = _row(14, _topic, _consumer_group, audit=Audit.NEVER)
     UPDATE_CONSUMER_OFFSET = _row(15, _topic, _consumer_group, audit=Audit.NEVER)
     UPDATE_AND_CREATE_TOPIC = _row(17)
-    GET_ALL_TOPIC_CONFIG = _row(21, _nothing)
-    GET_BROKER_CONFIG = _row(26, _nothing)
-    GET_BROKER_RUNTIME_INFO = _row(28, _nothing)
+    GET_ALL_TOPIC_CONFIG = _row(21, _free)
+    GET_BROKER_CONFIG = _row(26, _free)
+    GET_BROKER_RUNTIME_INFO = _row(28, _free)
     SEARCH_OFFSET_BY_TIMESTAMP = _row(29, _topic)
     GET_MAX_OFFSET = _row(30, _topic, audit=Audit.NEVER)
     GET_MIN_OFFSET = _row(31, _topic, audit=Audit.NEVER)
     GET_EARLIEST_MSG_STORETIME = _row(32, _topic)
-    VIEW_MESSAGE_BY_ID = _row(33, _nothing)  # The handler checks the topic of the message.
+    VIEW_MESSAGE_BY_ID = _row(33, _free)  # The handler checks the topic of the message.
     HEART_BEAT = _row(34, _heartbeat, body=Body.JSON, audit=Audit.NEVER)
     UNREGISTER_CLIENT = _row(35, _any_group, audit=Audit.NEVER)
     CONSUMER_SEND_MSG_BACK = _row(36, _group)
-    END_TRANSACTION = _row(37, _nothing)  # The handler checks the topic of the prepared message.
+    END_TRANSACTION = _row(37, _free)  # The handler checks the topic of the prepared message.
     GET_CONSUMER_LIST_BY_GROUP = _row(38, _consumer_group, audit=Audit.NEVER)
     CHECK_TRANSACTION_STATE = _row(39)
     NOTIFY_CONSUMER_IDS_CHANGED = _row(40)
     LOCK_BATCH_MQ = _row(41, _locks, body=Body.JSON, audit=Audit.NEVER)
     UNLOCK_BATCH_MQ = _row(42, _locks, body=Body.JSON, audit=Audit.NEVER)
-    GET_ALL_CONSUMER_OFFSET = _row(43, _nothing)
-    GET_ALL_DELAY_OFFSET = _row(45, _nothing)
-    CHECK_CLIENT_CONFIG = _row(46, _nothing, body=Body.JSON, audit=Audit.NEVER)
+    GET_ALL_CONSUMER_OFFSET = _row(43, _free)
+    GET_ALL_DELAY_OFFSET = _row(45, _free)
+    CHECK_CLIENT_CONFIG = _row(46, _free, body=Body.JSON, audit=Audit.NEVER)
     PUT_KV_CONFIG = _row(100)
     GET_KV_CONFIG = _of_name_server(101)
     DELETE_KV_CONFIG = _row(102)
     GET_ROUTEINFO_BY_TOPIC = _of_name_server(105, Audit.NEVER)
     GET_BROKER_CLUSTER_INFO = _of_name_server(106)
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = _row(200, body=Body.JSON)
-    GET_ALL_SUBSCRIPTIONGROUP_CONFIG = _row(201, _nothing)
+    GET_ALL_SUBSCRIPTIONGROUP_CONFIG = _row(201, _free)
     GET_TOPIC_STATS_INFO = _row(202, _topic)
     GET_CONSUMER_CONNECTION_LIST = _row(203, _consumer_group)
     GET_PRODUCER_CONNECTION_LIST = _row(204)
@@ -216,7 +216,7 @@ class RequestCode(IntEnum):
     QUERY_TOPIC_CONSUME_BY_WHO = _row(300, _topic)
     QUERY_CONSUME_TIME_SPAN = _row(303, _topic, _group)
     GET_SYSTEM_TOPIC_LIST_FROM_NS = _of_name_server(304)
-    GET_SYSTEM_TOPIC_LIST_FROM_BROKER = _row(305, _nothing)
+    GET_SYSTEM_TOPIC_LIST_FROM_BROKER = _row(305, _free)
     GET_CONSUMER_RUNNING_INFO = _row(307)
     CONSUME_MESSAGE_DIRECTLY = _row(309)
     SEND_MESSAGE_V2 = _row(310, _sends, body=Body.MESSAGES)

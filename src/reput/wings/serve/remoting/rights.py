@@ -102,7 +102,7 @@ class Rights:
         retry, for the topic of the original message.
         """
         topics = [message.topic]
-        if holds_others(message.topic):
+        if is_mixed(message.topic):
             topics += [message.properties.get(name, "") for name in (REAL_TOPIC, RETRY_TOPIC)]
         # The retry topic of a popping group is named %RETRY%GROUP_TOPIC. For example, a group `a` that pops from a
         # topic `b` has the same retry topic as a group `a_b`. An account with rights for group `a_b` need not have
@@ -113,7 +113,11 @@ class Rights:
 
     def readable(self, records: Iterable[bytes]) -> list[bytes]:
         """Return only the records that the requesting client may read."""
-        return list(records) if self.is_free else [one for one in records if self._may_read(one)]
+        return (
+            list(records)
+            if self.is_free
+            else [record for record in records if self._may_read(record)]
+        )
 
     def _may_read(self, record: bytes) -> bool:
         try:
@@ -126,11 +130,11 @@ class Rights:
 FREE = Rights()
 
 
-def may_be_of_others(topic: str, records: Iterable[bytes]) -> bool:
+def may_be_foreign(topic: str, records: Iterable[bytes]) -> bool:
     """Return whether records pulled from this topic may belong to other topics, so that each must be checked."""
-    return holds_others(topic) or any(_FURTHER in one for one in records)
+    return is_mixed(topic) or any(_FURTHER in record for record in records)
 
 
-def holds_others(topic: str) -> bool:
+def is_mixed(topic: str) -> bool:
     """Return whether this topic contains messages of other topics, such as delayed messages or dead letters."""
     return topic in _BOX_TOPICS or topic.startswith(_BOX_PREFIXES)

@@ -80,13 +80,13 @@ _SHORT_NAMES = dict(
 )  # fmt: skip
 """Names of the fields of SEND_MESSAGE, and the short names in SEND_MESSAGE_V2."""
 _LONG_NAMES = {name: name for name in _SHORT_NAMES}
-_OF_EACH = (
+_VARYING = (
     "bornTimestamp",
     "properties",
 )  # Fields that differ between messages. The other fields are mostly the same.
-_REPEATED = tuple(name for name in _SHORT_NAMES if name not in _OF_EACH)
+_REPEATED = tuple(name for name in _SHORT_NAMES if name not in _VARYING)
 _REPEATED_SHORT = tuple(_SHORT_NAMES[name] for name in _REPEATED)
-_MOST_KNOWN, _MOST_KNOWN_CHARACTERS = 1024, 512
+_MOST_CACHED, _MOST_CACHED_CHARACTERS = 1024, 512
 
 
 class _AcceptedSend(NamedTuple):
@@ -121,19 +121,19 @@ class _Commits:
         return later
 
     def _begin(self) -> None:
-        taken, self._waiting = self._waiting, []
+        batch, self._waiting = self._waiting, []
         running = asyncio.get_running_loop().run_in_executor(None, self._sync)
-        running.add_done_callback(partial(self._done, taken))
+        running.add_done_callback(partial(self._done, batch))
 
     def _done(
-        self, taken: list[tuple[Command, Command, Later]], running: asyncio.Future[None]
+        self, batch: list[tuple[Command, Command, Later]], running: asyncio.Future[None]
     ) -> None:
         self._is_syncing = bool(self._waiting)
         if self._is_syncing:
             self._begin()
         error = running.exception()
-        for asked, answer, later in taken:
-            later.resolve(answer if error is None else _not_put(asked, error))
+        for call, answer, later in batch:
+            later.resolve(answer if error is None else _not_put(call, error))
 
 
 class Sending:
@@ -141,7 +141,7 @@ class Sending:
 
     def __init__(self, broker: ServedBroker, written: Written, is_synced: bool = False) -> None:
         self._broker, self._written, self._is_synced = broker, written, is_synced
-        self._known: dict[tuple[object, ...], tuple[Sent, bool]] = {}
+        self._cache: dict[tuple[object, ...], tuple[Sent, bool]] = {}
         self._commits = _Commits(lambda: written.store.flush())
 
     def handlers(self) -> dict[int, Handler]:
@@ -150,16 +150,16 @@ class Sending:
 
     def ask_producers(self, due: Sequence[MessageExt]) -> None:
         """Ask producers about messages that they have left undecided."""
-        for stored in due:
+        for message in due:
             with suppress(TransactionError):
-                topic, queue_id = queue_of_prepared(stored)
-                group = stored.properties.get(PRODUCER_GROUP, "")
-                known = self._broker.groups.producers(group)
+                topic, queue_id = queue_of_prepared(message)
+                group = message.properties.get(PRODUCER_GROUP, "")
+                candidates = self._broker.groups.producers(group)
                 # The request that asks for the outcome of a transaction contains the message, and any client can
                 # register as a producer of the group. So ask only a client that may send to the message's topic.
-                if producers := [each for each in known if each.may_send(topic)]:
-                    asked = replace(stored, topic=topic, queue_id=queue_id)
-                    _ask(producers[stored.queue_offset % len(producers)], stored, asked)
+                if producers := [producer for producer in candidates if producer.may_send(topic)]:
+                    question = replace(message, topic=topic, queue_id=queue_id)
+                    _ask(producers[message.queue_offset % len(producers)], message, question)
 
     def _guarded(self, handler: Handler) -> Handler:
         def handle(request: Command, peer: Peer) -> Answer:
@@ -170,33 +170,33 @@ class Sending:
 
         return handle
 
-    def send_all(self, sends: Sequence[tuple[Command, Peer]]) -> list[Answer]:
+    def send_many(self, sends: Sequence[tuple[Command, Peer]]) -> list[Answer]:
         """Return the answers to sends that arrived together. Successive small messages are put in one call."""
         answers: list[Answer] = [None] * len(sends)
         run: list[_AcceptedSend] = []
-        for number, (each, peer) in enumerate(sends):
+        for number, (send, peer) in enumerate(sends):
             try:
-                sent, is_batch = self._sent(each, peer.address)
+                sent, is_batch = self._sent(send, peer.address)
                 if is_batch:
                     # Put the earlier messages first, so that a queue keeps the order in which they were sent.
                     self._put_run(run, answers)
-                    answers[number] = self._send_batch(each, sent)
+                    answers[number] = self._send_batch(send, sent)
                     continue
-                put = self._prepared(number, each, sent)
+                put = self._prepared(number, send, sent)
                 is_new = self._waits_for_topic(sent.topic, put.message.topic)
-                if is_new or len(each.body) > _MESSAGE_BYTES:
+                if is_new or len(send.body) > _MESSAGE_BYTES:
                     self._put_run(run, answers)
-                    answers[number] = self._in_thread(each, put.waits, partial(self._put, put))
+                    answers[number] = self._in_thread(send, put.waits, partial(self._put, put))
                 else:
                     run.append(put)
             except ReputError as error:
-                answers[number] = _refused(each, error)
+                answers[number] = _refused(send, error)
         self._put_run(run, answers)
         return answers
 
     @answers(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
     def _send(self, request: Command, peer: Peer) -> Answer:
-        return self.send_all(((request, peer),))[0]
+        return self.send_many(((request, peer),))[0]
 
     def _waits_for_topic(self, sent_to: str, put_to: str) -> bool:
         """Return whether a send must wait until its topic is saved, because this or an earlier send has created it."""
@@ -216,25 +216,25 @@ class Sending:
             return
         try:
             # After an unexpected error, every sender still needs an answer.
-            results = self._written.store.put_run([each.message for each in run])
+            results = self._written.store.put_run([send.message for send in run])
         except Exception as error:
-            for each in run:
-                answers[each.number] = _not_put(each.request, error)
+            for send in run:
+                answers[send.number] = _not_put(send.request, error)
             run.clear()
             return
-        counted: dict[str, list[int]] = {}
-        for each, result in zip(run, results, strict=True):
+        counts: dict[str, list[int]] = {}
+        for send, result in zip(run, results, strict=True):
             if isinstance(result, ReputError):
-                answers[each.number] = _refused(each.request, result)
+                answers[send.number] = _refused(send.request, result)
                 continue
-            count = counted.setdefault(each.message.topic, [0, 0])
+            count = counts.setdefault(send.message.topic, [0, 0])
             count[0] += 1
-            count[1] += message_bytes(each.message)
-            answer = self._stored(each, result)
-            waits = each.waits and self._is_synced
-            answers[each.number] = self._commits.add(each.request, answer) if waits else answer
+            count[1] += message_bytes(send.message)
+            answer = self._success(send, result)
+            waits = send.waits and self._is_synced
+            answers[send.number] = self._commits.add(send.request, answer) if waits else answer
         # Count once per topic, because each call takes a lock.
-        for topic, (messages, size) in counted.items():
+        for topic, (messages, size) in counts.items():
             self._broker.counters.put(topic, messages, size)
         run.clear()
 
@@ -245,25 +245,25 @@ class Sending:
         """
         is_long = request.code == RequestCode.SEND_MESSAGE
         names = _LONG_NAMES if is_long else _SHORT_NAMES
-        wanted = _REPEATED if is_long else _REPEATED_SHORT
-        repeated = (request.code, *map(request.fields.get, wanted))
+        names_of_repeated = _REPEATED if is_long else _REPEATED_SHORT
+        repeated = (request.code, *map(request.fields.get, names_of_repeated))
         try:
-            known = self._known.get(repeated)
+            cached = self._cache.get(repeated)
         except TypeError:
             # A field that is a list or a map is not hashable. `_sent` refuses it when it parses the field.
-            known = None
-        if known is None:
+            cached = None
+        if cached is None:
             sent = _sent(request, names, born_host)
             is_batch = request.boolean(names["batch"])
             is_batch |= request.code == RequestCode.SEND_BATCH_MESSAGE
             if all(value is None or type(value) is str for value in repeated[1:]):
-                if len(self._known) >= _MOST_KNOWN:
-                    self._known.clear()
+                if len(self._cache) >= _MOST_CACHED:
+                    self._cache.clear()
                 # Hostile clients may send long fields. They must not fill the memory.
-                if sum(len(str(value)) for value in repeated) <= _MOST_KNOWN_CHARACTERS:
-                    self._known[repeated] = sent._replace(body=b"", properties=""), is_batch
+                if sum(len(str(value)) for value in repeated) <= _MOST_CACHED_CHARACTERS:
+                    self._cache[repeated] = sent._replace(body=b"", properties=""), is_batch
             return sent, is_batch
-        like, is_batch = known
+        like, is_batch = cached
         return like.another(
             request.body,
             request.int64(names["bornTimestamp"]),
@@ -274,8 +274,8 @@ class Sending:
     def _prepared(self, number: int, request: Command, sent: Sent) -> _AcceptedSend:
         """Return the message to put for a request. Raises ReputError."""
         message, waits = self._written.sending.message(sent)
-        is_moved = message.topic != sent.topic and sent.queue_id >= 0
-        queue_id = sent.queue_id if is_moved else message.queue_id
+        is_redirected = message.topic != sent.topic and sent.queue_id >= 0
+        queue_id = sent.queue_id if is_redirected else message.queue_id
         return _AcceptedSend(number, request, message, waits, sent.topic, queue_id)
 
     def _put(self, put: _AcceptedSend) -> Command:
@@ -284,21 +284,21 @@ class Sending:
         if isinstance(result, ReputError):
             raise result
         self._broker.counters.put(put.message.topic, 1, message_bytes(put.message))
-        return self._stored(put, result)
+        return self._success(put, result)
 
-    def _stored(self, put: _AcceptedSend, result: PutResult) -> Command:
-        answer = _stored(put.request, result.message_id, put.queue_id, result.queue_offset)
+    def _success(self, put: _AcceptedSend, result: PutResult) -> Command:
+        answer = _put_answer(put.request, result.message_id, put.queue_id, result.queue_offset)
         if put.message.topic == TIMER_TOPIC:
             answer.fields["recallHandle"] = self._recall_handle(put.topic, put.message)
         return answer
 
     def _recall_handle(self, topic: str, message: Message) -> str:
-        found = decode_properties(decode_utf8(properties_of(message)))
+        properties = decode_properties(decode_utf8(properties_of(message)))
         # When a client recalls the message, `timer_due` reduces the time in the handle to the next lower multiple of
         # the timer's step, even if the time already is a multiple. TIMER_OUT_MS is a multiple. So the handle has
         # TIMER_OUT_MS plus one millisecond, which `timer_due` reduces to TIMER_OUT_MS.
-        due = int(found[TIMER_OUT_MS]) + 1
-        return RecallHandle(topic, self._broker.name, due, found[UNIQ_KEY]).encode()
+        due = int(properties[TIMER_OUT_MS]) + 1
+        return RecallHandle(topic, self._broker.name, due, properties[UNIQ_KEY]).encode()
 
     @answers(RequestCode.RECALL_MESSAGE)
     def _recall(self, request: Command, peer: Peer) -> Answer:
@@ -318,8 +318,8 @@ class Sending:
             return request.answer(code, "recall failed, topic not match")
         if handle.broker_name != self._broker.name:
             return request.answer(code, "recall failed, broker service not available")
-        left = handle.due_ms - self._written.timers.now_ms()
-        if not 0 < left < MOST_TIMER_MS:
+        remaining_ms = handle.due_ms - self._written.timers.now_ms()
+        if not 0 < remaining_ms < MOST_TIMER_MS:
             return request.answer(code, "recall failed, timestamp invalid")
         group = {PRODUCER_GROUP: request.optional_text("producerGroup") or ""}
         properties = {name: value for name, value in recalling(handle, group).items() if value}
@@ -348,7 +348,7 @@ class Sending:
             size = sum(map(message_bytes, messages))
             self._broker.counters.put(sent.topic, len(messages), size)
             ids = ",".join([result.message_id for result in results])
-            return _stored(request, ids, queue_id, results[0].queue_offset)
+            return _put_answer(request, ids, queue_id, results[0].queue_offset)
 
         if self._waits_for_topic(sent.topic, sent.topic) or len(request.body) > _BATCH_BYTES:
             return self._in_thread(request, waits, put)
@@ -356,10 +356,10 @@ class Sending:
         return self._commits.add(request, answer) if waits and self._is_synced else answer
 
     @answers(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
-    def _reply(self, asked: Command, peer: Peer) -> Answer:
+    def _reply(self, call: Command, peer: Peer) -> Answer:
         """Pass a reply on to the client that waits for it, and store it."""
-        is_long = asked.code == RequestCode.SEND_REPLY_MESSAGE
-        sent = _sent(asked, _LONG_NAMES if is_long else _SHORT_NAMES, peer.address)
+        is_long = call.code == RequestCode.SEND_REPLY_MESSAGE
+        sent = _sent(call, _LONG_NAMES if is_long else _SHORT_NAMES, peer.address)
         sending = self._written.sending
         properties = sending.decoded(sent.properties)
         client_id = properties.get(REPLY_TO_CLIENT)
@@ -368,34 +368,34 @@ class Sending:
         queues = max(sending.topic_of(sent._replace(queue_id=0)).write_queues, 1)
         queue_id = sent.queue_id % queues if sent.queue_id >= 0 else -1
         message, waits = sending.reply(sent._replace(queue_id=queue_id))
-        put = _AcceptedSend(0, asked, message, waits, sent.topic, message.queue_id)
+        put = _AcceptedSend(0, call, message, waits, sent.topic, message.queue_id)
         if client_id is None:
             refusal = f"reply message properties[{REPLY_TO_CLIENT}] is null"
-            return asked.answer(ResponseCode.SYSTEM_ERROR, refusal)
+            return call.answer(ResponseCode.SYSTEM_ERROR, refusal)
         client = self._broker.groups.producer(client_id)
         if client is None:
             refusal = f"push reply message fail, channel of <{client_id}> not found."
-            return asked.answer(ResponseCode.SYSTEM_ERROR, refusal)
+            return call.answer(ResponseCode.SYSTEM_ERROR, refusal)
         later = Later()
 
-        def work(is_given: bool) -> Command:
+        def work(is_delivered: bool) -> Command:
             self._broker.topics.save()
             # Like a broker, store the reply even if the client has not received it (`ReplyMessageProcessor`).
-            stored = self._put(put)
-            if is_given:
-                return stored
+            answer_of_put = self._put(put)
+            if is_delivered:
+                return answer_of_put
             remark = f"push reply message to {client_id}fail."
-            return stored.answer(ResponseCode.SYSTEM_ERROR, remark, stored.fields)
+            return answer_of_put.answer(ResponseCode.SYSTEM_ERROR, remark, answer_of_put.fields)
 
         def take(answer: Command | None) -> None:
-            is_given = answer is not None and answer.code == ResponseCode.SUCCESS
-            later.resolve(self._durable(asked, True, partial(work, is_given)))
+            is_delivered = answer is not None and answer.code == ResponseCode.SUCCESS
+            later.resolve(self._durable(call, True, partial(work, is_delivered)))
 
         properties[PUSH_REPLY_TIME] = str(now_ms())
-        own = Host(peer.server_host, self._broker.port)
+        own_host = Host(peer.server_host, self._broker.port)
         is_five = self._broker.is_five
         text = encoded(properties, is_five).decode()
-        fields = _pushed(asked, sent, text, own, "" if is_five else "/")
+        fields = _pushed(call, sent, text, own_host, "" if is_five else "/")
         command = Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields=fields, body=sent.body)
         client.connection.ask(command, take)  # type: ignore[attr-defined]  # the Peer of a heartbeat
         return later
@@ -414,22 +414,22 @@ class Sending:
 
         def work() -> Command:
             try:
-                stored = self._written.store.get(offset)
+                original = self._written.store.get(offset)
             except StoreError:
                 return request.answer(
                     ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
                 )
-            if not (request.rights.is_free or self._broker.is_stored(stored, offset)):
+            if not (request.rights.is_free or self._broker.is_own_record(original, offset)):
                 raise AccessError(f"no message begins at the offset {offset}")
-            if not request.rights.may_read(stored):
+            if not request.rights.may_read(original):
                 # A broker sends the same error message (`PlainPermissionManager.checkPerm`).
-                raise AccessError(f"No default permission for {stored.topic}")
+                raise AccessError(f"No default permission for {original.topic}")
             config = self._written.store.config
-            message = sent_back(self._broker.topics, group, stored, level, most, config)
+            message = sent_back(self._broker.topics, group, original, level, most, config)
             if message is not None:
                 self._broker.topics.save()
                 self._written.store.put(message)
-                self._broker.counters.sent_back(stored.topic, group.name)
+                self._broker.counters.sent_back(original.topic, group.name)
             return request.answer()
 
         return self._durable(request, True, work)
@@ -447,8 +447,8 @@ class Sending:
             prepared = transactions.prepared(*place, group)
             if not request.rights.is_free:
                 topic, _ = queue_of_prepared(prepared)
-                is_stored = self._broker.is_stored(prepared, place[0])
-                if not request.rights.may(topic, PUB) or not is_stored:
+                is_record = self._broker.is_own_record(prepared, place[0])
+                if not request.rights.may(topic, PUB) or not is_record:
                     # A broker sends the same error message (`PlainPermissionManager.checkPerm`).
                     raise AccessError(f"No default permission for {topic}")
             transactions.end(prepared, decision)
@@ -471,18 +471,18 @@ class Sending:
         return InThread(guarded)
 
 
-def _stored(request: Command, ids: str, queue_id: int, queue_offset: int) -> Command:
+def _put_answer(request: Command, ids: str, queue_id: int, queue_offset: int) -> Command:
     place = {"msgId": ids, "queueId": str(queue_id), "queueOffset": str(queue_offset)}
     return request.answer(fields=_REGION | place)
 
 
 def _pushed(
-    asked: Command, sent: Sent, properties: str, store_host: Host, slash: str
+    call: Command, sent: Sent, properties: str, store_host: Host, slash: str
 ) -> dict[str, object]:
     """Return the fields with which a reply is passed on to the client that sent the request."""
-    names = _LONG_NAMES if asked.code == RequestCode.SEND_REPLY_MESSAGE else _SHORT_NAMES
+    names = _LONG_NAMES if call.code == RequestCode.SEND_REPLY_MESSAGE else _SHORT_NAMES
     return {
-        "producerGroup": asked.optional_text(names["producerGroup"]) or "",
+        "producerGroup": call.optional_text(names["producerGroup"]) or "",
         "topic": sent.topic,
         "defaultTopic": sent.example,
         "defaultTopicQueueNums": sent.example_queues,
@@ -550,15 +550,15 @@ def _region(request: Command, error: ReputError) -> dict[str, str]:
     return _REGION if request.code in SENDS and not isinstance(error, FieldError) else {}
 
 
-def _ask(producer: Client, stored: MessageExt, asked: MessageExt) -> None:
+def _ask(producer: Client, message: MessageExt, question: MessageExt) -> None:
     """Ask a producer for the decision about a prepared message."""
-    key = stored.unique_key or ""
+    key = message.unique_key or ""
     fields = {
-        "commitLogOffset": str(stored.physical_offset),
+        "commitLogOffset": str(message.physical_offset),
         "msgId": key,
-        "offsetMsgId": stored.message_id,
-        "tranStateTableOffset": str(stored.queue_offset),
+        "offsetMsgId": message.message_id,
+        "tranStateTableOffset": str(message.queue_offset),
         "transactionId": key,
     }
-    notice = request(RequestCode.CHECK_TRANSACTION_STATE, fields, encode(asked))
+    notice = request(RequestCode.CHECK_TRANSACTION_STATE, fields, encode(question))
     producer.connection.push(notice)  # type: ignore[attr-defined]  # the Peer of a heartbeat

@@ -196,15 +196,15 @@ class Server:
             return
         limits = {} if tls is None else {"ssl_handshake_timeout": self.limits.handshake_s}
         loop = asyncio.get_running_loop()
-        made = Connection(self, port)
+        client = Connection(self, port)
         # Handshakes count as connections. Otherwise, clients could begin any number of them.
-        self.handshakes.add(made)
+        self.handshakes.add(client)
         try:
-            await loop.connect_accepted_socket(lambda: made, connection, ssl=tls, **limits)
+            await loop.connect_accepted_socket(lambda: client, connection, ssl=tls, **limits)
         except OSError:  # The client has left, or its handshake failed.
             connection.close()
         finally:
-            self.handshakes.discard(made)
+            self.handshakes.discard(client)
 
     def put_later(self, connection: Connection, request: Command, size: int) -> None:
         """Queue a send request. Call `put_soon` next: it puts the messages of all queued requests in one call."""
@@ -227,13 +227,13 @@ class Server:
     def put_now(self) -> None:
         """Put the queued sends, and answer them."""
         # Empty `_unput` before answering: a connection that gets an answer may add its next send request to `_unput`.
-        taken, self._unput, self._is_put_due = self._unput, [], False
-        if not taken:
+        batch, self._unput, self._is_put_due = self._unput, [], False
+        if not batch:
             return
-        self._is_shared = any(each[0] is not taken[0][0] for each in taken)
+        self._is_shared = any(send[0] is not batch[0][0] for send in batch)
         by_port: dict[Answering, list[_UnputSend]] = {}
-        for each in taken:
-            by_port.setdefault(each[0].port, []).append(each)
+        for send in batch:
+            by_port.setdefault(send[0].port, []).append(send)
         for port, sends in by_port.items():
             answers = port.answer_sends([(request, connection) for connection, request, _ in sends])
             by_connection: dict[Connection, list[tuple[Command, int, Answer]]] = {}
@@ -250,8 +250,8 @@ class Server:
         if len(self.connections) + len(self.handshakes) < self.limits.connections:
             return True
         # Close only a client that has sent no request yet, because it loses the least.
-        silent = (each for each in self.connections if not each.has_asked)
-        oldest = min(silent, key=lambda each: each.begun, default=None)
+        silent = (client for client in self.connections if not client.has_request)
+        oldest = min(silent, key=lambda client: client.begun, default=None)
         # Do not close a new client, which may still be sending its first request.
         if oldest is None or time.monotonic() - oldest.begun < _PATIENCE_S:
             return False
@@ -298,7 +298,7 @@ class Server:
         for connection in list(self.connections):
             connection.stop_reading()
         end = time.monotonic() + timeout_s
-        while any(each.is_busy for each in self.connections) and time.monotonic() < end:
+        while any(client.is_busy for client in self.connections) and time.monotonic() < end:
             await asyncio.sleep(0.01)
         for connection in list(self.connections):
             connection.close()

@@ -110,9 +110,9 @@ class Service:
         """
         # With `accepts_sends`, each path is one store, which is created if missing. Otherwise, a path may also be a
         # folder that contains stores, so search the paths for stores.
-        found = list(self._paths) if self._options.accepts_sends else find_stores(self._paths)
-        for path in found:
-            await self._serve(path, waits=len(found) > 1 and not self._options.accepts_sends)
+        stores = list(self._paths) if self._options.accepts_sends else find_stores(self._paths)
+        for path in stores:
+            await self._serve(path, waits=len(stores) > 1 and not self._options.accepts_sends)
         # No store exists yet. Listen all the same, so that clients can connect before it is created.
         if not self.served:
             await self._serve(self._paths[0], is_there=False)
@@ -125,7 +125,7 @@ class Service:
                 (_WATCH_S, self._list_topics), (_WATCH_S, self._check_transactions),
                 (_HOUSE_S, self._keep_house), (_WATCH_S, self._watch),
             ]  # fmt: skip
-            running = [tasks.create_task(_every(*each)) for each in work]
+            running = [tasks.create_task(_every(*task_work)) for task_work in work]
             await stop.wait()
             for task in running:
                 task.cancel()
@@ -133,15 +133,15 @@ class Service:
     async def close(self, timeout_s: float = 10.0) -> None:
         """Finish the requests in flight and close the stores. Raises ReputError if a store cannot be closed cleanly."""
         # Answer waiting pulls first. Otherwise, `drain` would wait for them until its timeout.
-        for each in self.served:
-            each.port.stop_waiting()
+        for served in self.served:
+            served.port.stop_waiting()
         await self.server.drain(timeout_s)
         # Wait until the threads have finished their work. Ignore errors here: the callers of `_in_thread` got them.
         await asyncio.gather(*self._at_work, return_exceptions=True)
         errors: list[ReputError] = []
-        for each in self.served:
+        for served in self.served:
             try:
-                self._drop(each)
+                self._drop(served)
             except ReputError as error:
                 errors.append(error)
         if errors:
@@ -149,21 +149,25 @@ class Service:
 
     def missing(self) -> list[MissingStore]:
         """Return the stores that should be served but are gone, do not exist yet, or cannot be opened."""
-        gone = [each.missing for each in self.served if each.store is None and each.missing]
+        missing = [
+            served.missing for served in self.served if served.store is None and served.missing
+        ]
         if self._options.accepts_sends:
-            return gone
+            return missing
         reasons = missing_stores(self._paths)
         for path in [path for path in self._since_ms if path not in reasons]:
             del self._since_ms[path]
         # A store that disappeared a moment ago is still open. Requests for it fail until `_watch` drops it.
-        known = {one.path for one in gone} | {each.path for each in self.served if each.store}
+        served_paths = {store.path for store in missing}
+        served_paths |= {served.path for served in self.served if served.store}
         for path, reason in reasons.items():
             since_ms = self._since_ms.setdefault(path, now_ms())
-            # `path` is a store or a folder that contained stores. If `gone` already reports the store, or stores of the
-            # folder, do not report `path` as well.
-            if not any(one == path or one.startswith(f"{path.rstrip('/')}/") for one in known):
-                gone.append(MissingStore(self._name_of(path), path, since_ms, reason))
-        return gone
+            # `path` is a store or a folder that contained stores. If `missing` already has the store, or stores of the
+            # folder, do not add `path` as well.
+            inside = f"{path.rstrip('/')}/"
+            if not any(name == path or name.startswith(inside) for name in served_paths):
+                missing.append(MissingStore(self._name_of(path), path, since_ms, reason))
+        return missing
 
     @property
     def is_encrypted(self) -> bool:
@@ -172,13 +176,13 @@ class Service:
 
     def stores(self) -> dict[str, SharedStore]:
         """Return the open stores by the names of their brokers."""
-        return {each.name: each.store for each in self.served if each.store}
+        return {served.name: served.store for served in self.served if served.store}
 
     def _name_of(self, path: str) -> str:
         return broker_name(path, self.stores(), self._options.names.get(path))
 
-    async def _serve(self, path: str, is_there: bool = True, waits: bool = False) -> None:
-        """Listen at the next address for the store at `path`, and open the store if it `is_there`.
+    async def _serve(self, path: str, exists: bool = True, waits: bool = False) -> None:
+        """Listen at the next address for the store at `path`, and open the store if it `exists`.
 
         With `waits`, retry later if the store cannot be opened.
         """
@@ -188,15 +192,15 @@ class Service:
             # No RocketMQ clients are served, so nothing listens at this address. It only identifies the store.
             address = Host("127.0.0.1", len(self.served) + 1)
         else:
-            wanted = first.port + len(self.served) if first.port else 0
-            with _listening_at(Host(first.address, wanted)) as place:
+            port_number = first.port + len(self.served) if first.port else 0
+            with _listening_at(Host(first.address, port_number)) as place:
                 bound, address = bind(place)
         served = Served(path, address, port)
         self.served.append(served)
         try:
-            if is_there and waits:
+            if exists and waits:
                 self._try_to_open(served)
-            elif is_there:
+            elif exists:
                 # Accept connections only after the store is open. If requests had to wait, clients would send them
                 # again.
                 self._open(served)
@@ -218,7 +222,7 @@ class Service:
                 _log.warning("%s: not served yet: %s", served.path, reason)
 
     def _open(self, served: Served) -> None:
-        name, gone = self._name_of(served.path), served.missing
+        name, missing = self._name_of(served.path), served.missing
         store = self._open_store(served.path, served.address)
         # Create a broker only if clients are served, because listing its topics takes long.
         if self._options.listen is not None:
@@ -229,8 +233,8 @@ class Service:
                 raise
         served.name, served.store, served.missing = name, store, None
         _log.info("%s: served as %s at %s", served.path, name, served.address)
-        if gone is not None:
-            since = format_time(gone.since_ms)
+        if missing is not None:
+            since = format_time(missing.since_ms)
             _log.warning("%s: served as %s; it was missing since %s", served.path, name, since)
 
     def _broker_of(self, served: Served, name: str, store: SharedStore) -> ServedBroker:
@@ -266,19 +270,19 @@ class Service:
         return await asyncio.shield(running)
 
     def _brokers(self) -> list[ServedBroker]:
-        return [each.broker for each in self.served if each.broker is not None]
+        return [served.broker for served in self.served if served.broker is not None]
 
     def _look(self) -> None:
-        for each in self.served:
-            each.port.look()
+        for served in self.served:
+            served.port.look()
 
     async def _follow_growth(self) -> None:
         """Find awaited queues that have grown, and answer their waiting pulls. Then pause as long as this took."""
         begun = time.monotonic()
-        for each in self.served:
-            if (growth := each.port.growth()) is not None:
+        for served in self.served:
+            if (growth := served.port.growth()) is not None:
                 for number, queue in enumerate(await self._in_thread(growth)):
-                    each.port.wake_up(*queue)
+                    served.port.wake_up(*queue)
                     if number % _MOST_GROWN == 0:
                         await asyncio.sleep(0)  # Let other tasks run: there may be 100,000 queues.
         await asyncio.sleep(time.monotonic() - begun)
@@ -289,10 +293,10 @@ class Service:
                 await self._in_thread(broker.written.deliver_due)
 
     async def _check_transactions(self) -> None:
-        for each in self.served:
-            if each.broker is not None and each.broker.written is not None:
-                due = await self._in_thread(each.broker.written.transactions.to_check)
-                each.port.ask_producers(due)
+        for served in self.served:
+            if served.broker is not None and served.broker.written is not None:
+                due = await self._in_thread(served.broker.written.transactions.to_check)
+                served.port.ask_producers(due)
 
     async def _save(self) -> None:
         """Save the changes of all brokers. Then pause for several times as long as this took."""
@@ -319,15 +323,15 @@ class Service:
         """Serve stores that appeared, and stop serving stores that are gone."""
         if self._options.accepts_sends:
             return
-        found = find_stores(self._paths)
-        known = {each.path: each for each in self.served}
-        for each in self.served:
-            if each.store is not None and each.path not in found:
-                _log.warning("%s: the store is gone", each.path)
-                each.missing = MissingStore(each.name, each.path, now_ms(), "the store is gone")
-                self._drop(each)
-        for path in found:
-            served = known.get(path) or next((s for s in self.served if self._is_spare(s)), None)
+        stores = find_stores(self._paths)
+        by_path = {entry.path: entry for entry in self.served}
+        for entry in self.served:
+            if entry.store is not None and entry.path not in stores:
+                _log.warning("%s: the store is gone", entry.path)
+                entry.missing = MissingStore(entry.name, entry.path, now_ms(), "the store is gone")
+                self._drop(entry)
+        for path in stores:
+            served = by_path.get(path) or next((s for s in self.served if self._is_spare(s)), None)
             if served is None:
                 await self._serve(path, waits=True)
             elif served.store is None:

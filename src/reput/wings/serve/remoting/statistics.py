@@ -60,7 +60,9 @@ class Statistics:
 
         def work() -> Command:
             topics = [
-                one for one in self._broker.offsets.topics_of(group) if request.rights.may(one, SUB)
+                name
+                for name in self._broker.offsets.topics_of(group)
+                if request.rights.may(name, SUB)
             ]
             return request.answer(body=encode_body({"brokerAddr": address, "topicList": topics}))
 
@@ -69,10 +71,10 @@ class Statistics:
     @answers(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
     def _subscription(self, request: Command, peer: Peer) -> Command:
         group, topic = request.text("group"), request.text("topic")
-        found = self._broker.groups.subscription(group, topic)
+        subscription = self._broker.groups.subscription(group, topic)
         content: dict[str, Any] = {"group": group, "topic": topic}
-        if found is not None:
-            content["subscriptionData"] = msgspec.Raw(found.raw)
+        if subscription is not None:
+            content["subscriptionData"] = msgspec.Raw(subscription.raw)
         return request.answer(body=encode_body(content))
 
     @answers(RequestCode.GET_ALL_PRODUCER_INFO)
@@ -109,19 +111,19 @@ class Statistics:
     @answers(RequestCode.GET_BROKER_CONSUME_STATS)
     def _all_consume_stats(self, request: Command, peer: Peer) -> Answer:
         is_order, view = request.boolean("isOrder"), self._broker.topics.view()
-        groups = [each.name for each in self._broker.subscriptions.known()]
+        groups = [group_config.name for group_config in self._broker.subscriptions.configs()]
         address = f"{peer.server_host}:{self._broker.port}"
 
         def work() -> Command:
-            left, total, rows = self._broker.limits.answer_bytes // _LAG_BYTES, 0, list[Any]()
+            budget, total, rows = self._broker.limits.answer_bytes // _LAG_BYTES, 0, list[Any]()
             for group in groups:
                 stats = []
                 for name in self._broker.offsets.topics_of(group):
                     config = view.get(name)
                     if config is None or (is_order and not config.is_ordered):
                         continue
-                    left -= config.write_queues
-                    if left < 0:
+                    budget -= config.write_queues
+                    if budget < 0:
                         raise LimitError("the groups have more queues than one answer can hold")
                     lags = list(self._lags(group, name, config.write_queues))
                     total += sum(lag["brokerOffset"] - lag["consumerOffset"] for _, lag in lags)
@@ -185,18 +187,18 @@ class Statistics:
     def _consume_stats(self, request: Command, peer: Peer) -> Answer:
         group, topic = request.text("consumerGroup"), request.optional_text("topic")
         consumers, view = self._broker.groups.consumer_group(group), self._broker.topics.view()
-        wanted = consumers.subscriptions if consumers else {}
+        subscriptions = consumers.subscriptions if consumers else {}
 
         def work() -> Command:
-            offsets, asked = self._broker.offsets, list[tuple[MessageQueue, int | None]]()
+            offsets, positions = self._broker.offsets, list[tuple[MessageQueue, int | None]]()
             names = [topic] if topic and topic.strip() else offsets.topics_of(group)
             for name in names:
                 config = view.get(name) if request.rights.may(name, SUB) else None
                 # Like a broker, exclude topics to which a connected group no longer subscribes.
-                if config is not None and (not wanted or name in wanted):
+                if config is not None and (not subscriptions or name in subscriptions):
                     for queue in self._queues(name, config.read_queues):
-                        asked.append((queue, offsets.committed(group, name, queue.queue_id)))
-            table = ((queue, self._lag(queue, committed, group)) for queue, committed in asked)
+                        positions.append((queue, offsets.committed(group, name, queue.queue_id)))
+            table = ((queue, self._lag(queue, committed, group)) for queue, committed in positions)
             counters = self._broker.counters
             tps = sum(counters.group_get_tps(group, name) for name in names)
             content = {"consumeTps": float(tps), "offsetTable": queue_map(table)}
@@ -271,7 +273,7 @@ class Statistics:
             except MessageNotFoundError:
                 earliest = -1
             table = {
-                **dict.fromkeys(_NOT_COUNTED, "0"),
+                **dict.fromkeys(_ZEROS, "0"),
                 **(_ONLY_OF_FIVE if self._broker.is_five else {}),
                 **disk,
                 **self._delayed(),
@@ -339,7 +341,7 @@ class Statistics:
         def work() -> Command:
             table = {
                 config.name: config.as_json()
-                for config in view.all()
+                for config in view.configs()
                 if rights.may(config.name, PUB | SUB)
             }
             content = {"dataVersion": version, "topicConfigTable": table}
@@ -352,7 +354,7 @@ class Statistics:
         def work() -> Command:
             table = {
                 group.name: group.as_json()
-                for group in self._broker.subscriptions.known()
+                for group in self._broker.subscriptions.configs()
                 if request.rights.may_group(group.name)
             }
             version = self._broker.subscriptions.data_version()
@@ -372,21 +374,22 @@ class Statistics:
     @answers(RequestCode.GET_CONSUMER_CONNECTION_LIST)
     def _consumers(self, request: Command, peer: Peer) -> Answer:
         group = request.text("consumerGroup")
-        found = self._broker.groups.consumer_group(group)
-        if found is None:
+        consumers = self._broker.groups.consumer_group(group)
+        if consumers is None:
             return request.answer(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online"
             )
-        clients, subscriptions = list(found.clients.values()), found.subscriptions
+        clients, subscriptions = list(consumers.clients.values()), consumers.subscriptions
 
         def work() -> Command:
             content = {
                 "connectionSet": list(map(_connection, clients)),
-                "consumeFromWhere": found.consume_from,
-                "consumeType": found.consume_type,
-                "messageModel": found.message_model,
+                "consumeFromWhere": consumers.consume_from,
+                "consumeType": consumers.consume_type,
+                "messageModel": consumers.message_model,
                 "subscriptionTable": {
-                    name: msgspec.Raw(each.raw) for name, each in subscriptions.items()
+                    name: msgspec.Raw(subscription.raw)
+                    for name, subscription in subscriptions.items()
                 },
             }
             return request.answer(body=encode_body(content))
@@ -396,15 +399,15 @@ class Statistics:
     @answers(RequestCode.GET_PRODUCER_CONNECTION_LIST)
     def _producers(self, request: Command, peer: Peer) -> Answer:
         group = request.text("producerGroup")
-        found = self._broker.groups.producers(group)
-        if not found:
+        producers = self._broker.groups.producers(group)
+        if not producers:
             return request.answer(
                 ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist"
             )
 
         def work() -> Command:
             return request.answer(
-                body=encode_body({"connectionSet": list(map(_connection, found))})
+                body=encode_body({"connectionSet": list(map(_connection, producers))})
             )
 
         return InThread(work)
@@ -415,8 +418,8 @@ class Statistics:
 
         def work() -> Command:
             groups = {*broker.groups.consumers_of(topic), *broker.offsets.groups_of(topic)}
-            known = sorted(filter(request.rights.may_group, groups))
-            return request.answer(body=encode_body({"groupList": known}))
+            readable = sorted(filter(request.rights.may_group, groups))
+            return request.answer(body=encode_body({"groupList": readable}))
 
         return InThread(work)
 
@@ -431,7 +434,7 @@ class Statistics:
 _NEVER = (1 << 31) - 1
 _LAG_BYTES = 150
 """Approximate bytes that an answer needs for each queue of a group."""
-_NOT_COUNTED = (
+_ZEROS = (
     "sendThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "pullThreadPoolQueueSize",
     "pullThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills",
     "pullThreadPoolQueueHeadWaitTimeMills", "queryThreadPoolQueueHeadWaitTimeMills",

@@ -19,13 +19,13 @@ def find_stores(paths: Iterable[str]) -> list[str]:
 
     A path is a store, or a folder that contains stores.
     """
-    found: dict[str, None] = {}
+    stores: dict[str, None] = {}
     for path in paths:
         if is_url(path) or is_archive(path) or is_store(path):
-            found[path] = None
+            stores[path] = None
         else:
-            found.update(dict.fromkeys(folder for folder in _folders(path) if is_store(folder)))
-    return list(found)
+            stores.update(dict.fromkeys(folder for folder in _folders(path) if is_store(folder)))
+    return list(stores)
 
 
 def missing_stores(paths: Iterable[str]) -> dict[str, str]:
@@ -60,7 +60,7 @@ def is_store(path: str) -> bool:
         return False
 
 
-def broker_name(path: str, taken: Iterable[str], given: str | None = None) -> str:
+def broker_name(path: str, used_names: Iterable[str], preferred: str | None = None) -> str:
     """Return a unique name for the broker of a store: the given name, or its folder's name."""
     parts = [part for part in Path(path.rstrip("/")).parts if part.strip("/.")]
     if not is_url(path):
@@ -68,10 +68,10 @@ def broker_name(path: str, taken: Iterable[str], given: str | None = None) -> st
     names = [part for part in reversed(parts) if part not in ("/", _PLAIN_NAME)]
     plain = "".join(
         c if c.isascii() and (c.isalnum() or c in "-_") else "-"
-        for c in given or (names or [_PLAIN_NAME])[0]
+        for c in preferred or (names or [_PLAIN_NAME])[0]
     )
     name, number = plain, 1
-    while name in taken:
+    while name in used_names:
         number += 1
         name = f"{plain}-{number}"
     return name

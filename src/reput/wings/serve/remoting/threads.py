@@ -18,7 +18,7 @@ _FIRST_S, _LIGHT_S, _LOOK_S = 1.0, 0.9, 0.5
 # Share of a job's waiting time that is added to its client's usage. The rest is not added, because jobs of other
 # clients have often caused the wait.
 _WAITED = 0.1
-_NOTHING = -math.inf
+_UNUSED = -math.inf
 
 
 class Usage:
@@ -35,7 +35,7 @@ class Usage:
     __slots__ = ("rank",)
 
     def __init__(self) -> None:
-        self.rank = _NOTHING
+        self.rank = _UNUSED
 
     def add(self, used_s: float, now: float) -> None:
         """Add the times of a job that has just ended."""
@@ -58,20 +58,20 @@ class User(Usage):
         begin: Called before each job. If it returns False, the client's jobs wait until `FairThreads.wake` is called.
         waiting: Jobs that no thread has begun.
         running: Number of jobs in threads.
-        is_gone: Whether the client has left. Results of its jobs are then ignored.
+        is_absent: Whether the client has left. Results of its jobs are then ignored.
     """
 
-    __slots__ = ("begin", "is_gone", "is_queued", "running", "waiting")
+    __slots__ = ("begin", "is_absent", "is_queued", "running", "waiting")
 
     def __init__(self, begin: Callable[[], bool] = lambda: True) -> None:
         super().__init__()
         self.begin = begin
         self.waiting: deque[Job] = deque()
-        self.running, self.is_queued, self.is_gone = 0, False, False
+        self.running, self.is_queued, self.is_absent = 0, False, False
 
     def leave(self) -> None:
         """Drop the client's waiting jobs. Running jobs finish."""
-        self.is_gone = True
+        self.is_absent = True
         self.waiting.clear()
 
 
@@ -87,12 +87,12 @@ class FairThreads:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="reput-serve")
         self._queue: list[tuple[float, int, User]] = []
         self._busy: set[User] = set()
-        self._numbers, self._all = count(), Usage()
+        self._numbers, self._total = count(), Usage()
         self._timer: asyncio.TimerHandle | None = None
 
     def submit(self, user: User, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
         """Run `work` in a thread, then call `done` with its result in the event loop's thread."""
-        if user.rank == _NOTHING:
+        if user.rank == _UNUSED:
             user.rank = self._usual_rank()
         user.waiting.append(Job(work, done))
         self.wake(user)
@@ -115,7 +115,7 @@ class FairThreads:
         Otherwise, clients that open hundreds of connections, or one per request, would be served before a client that
         keeps its connection and requests little.
         """
-        average = self._all.rank - math.log2(max(len(self._queue) + len(self._busy), 1))
+        average = self._total.rank - math.log2(max(len(self._queue) + len(self._busy), 1))
         return max(average, math.log2(_FIRST_S) + self._clock() / _HALF_LIFE_S)
 
     def _enqueue(self, user: User) -> None:
@@ -154,7 +154,9 @@ class FairThreads:
         # running job may begin another one, unless only one thread is free: the last free thread is kept for clients
         # without a running job.
         if not is_last:
-            for user in sorted(self._busy, key=lambda one: (one.running, one.rank)):
+            for user in sorted(
+                self._busy, key=lambda candidate: (candidate.running, candidate.rank)
+            ):
                 if user.waiting and user.begin():
                     return user
         return None
@@ -166,9 +168,9 @@ class FairThreads:
         Usage decreases with time, so the client can get the thread later.
         """
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._looked)
+            self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._retry)
 
-    def _looked(self) -> None:
+    def _retry(self) -> None:
         self._timer = None
         self._start()
 
@@ -189,9 +191,9 @@ class FairThreads:
             self._busy.discard(user)
         now = self._clock()
         user.add(used_s, now)
-        self._all.add(used_s, now)
+        self._total.add(used_s, now)
         try:
-            if not user.is_gone:
+            if not user.is_absent:
                 done(outcome)
         finally:
             self.wake(user)

@@ -102,11 +102,11 @@ def audit_fields(
     request: Command, answer: Command | None, client: Host, seconds: float | None
 ) -> dict[str, object]:
     """Return the audit record of a request. `seconds` is None if the request waited for messages."""
-    asked: dict[str, object] = {}
+    header_fields: dict[str, object] = {}
     for name, places in _FIELDS.items():
         for place in places:
             if (value := request.fields.get(place)) is not None:
-                asked[name] = str(value)[:_MOST_CHARACTERS]
+                header_fields[name] = str(value)[:_MOST_CHARACTERS]
                 break
     account = request.fields.get("AccessKey")
     return {
@@ -114,7 +114,7 @@ def audit_fields(
         "client": client.address,
         **({} if account is None else {"account": str(account)[:_MOST_CHARACTERS]}),
         "request": _request_name(request.code),
-        **asked,
+        **header_fields,
         "outcome": _outcome_name(None if answer is None else answer.code),
         "bytes": 0 if answer is None else len(answer.body),
         **({} if seconds is None else {"seconds": round(seconds, 3)}),
