@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def listed(codes: set[RequestCode]) -> set[tuple[str, str]]:
 def test_the_page_lists_the_requests_that_are_answered(
     golden: Callable[[str], GoldenStore], tmp_path: Path
 ) -> None:
-    with SharedStore(golden("orders").path) as store:
+    with closing(SharedStore(golden("orders").path)) as store:
         every = answered(store) - codes_of(Sending)
     with open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
         with_sends = answered(store)
@@ -61,6 +62,8 @@ def test_the_page_lists_the_requests_that_are_answered(
 
 
 def test_a_row_without_rights_needs_an_administrator() -> None:
+    body_only = Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+    assert list(needed_rights(body_only)) == [(None, 0)]
     assert list(needed_rights(Command(RequestCode.CLONE_GROUP_OFFSET))) == [(None, 0)]
     assert list(needed_rights(Command(9_999))) == [(None, 0)]
     assert RequestCode.PUT_KV_CONFIG not in OF_NAME_SERVER

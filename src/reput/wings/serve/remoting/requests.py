@@ -157,9 +157,9 @@ class RequestCode(IntEnum):
     def __new__(
         cls,
         number: int,
-        rights: tuple[Callable[[Command], Needs], ...] | None,
-        body: Body,
-        audit: Audit,
+        rights: tuple[Callable[[Command], Needs], ...] | None = (_administration,),
+        body: Body = Body.NONE,
+        audit: Audit = Audit.ALWAYS,
     ) -> Self:
         code = int.__new__(cls, number)
         code._value_ = number
@@ -171,7 +171,7 @@ class RequestCode(IntEnum):
     QUERY_MESSAGE = _row(12, _topic)
     QUERY_CONSUMER_OFFSET = _row(14, _topic, _consumer_group, audit=Audit.NEVER)
     UPDATE_CONSUMER_OFFSET = _row(15, _topic, _consumer_group, audit=Audit.NEVER)
-    UPDATE_AND_CREATE_TOPIC = _row(17)
+    UPDATE_AND_CREATE_TOPIC = 17
     GET_ALL_TOPIC_CONFIG = _row(21, _free)
     GET_BROKER_CONFIG = _row(26, _free)
     GET_BROKER_RUNTIME_INFO = _row(28, _free)
@@ -185,54 +185,54 @@ class RequestCode(IntEnum):
     CONSUMER_SEND_MSG_BACK = _row(36, _group)
     END_TRANSACTION = _row(37, _free)  # The handler checks the topic of the prepared message.
     GET_CONSUMER_LIST_BY_GROUP = _row(38, _consumer_group, audit=Audit.NEVER)
-    CHECK_TRANSACTION_STATE = _row(39)
-    NOTIFY_CONSUMER_IDS_CHANGED = _row(40)
+    CHECK_TRANSACTION_STATE = 39
+    NOTIFY_CONSUMER_IDS_CHANGED = 40
     LOCK_BATCH_MQ = _row(41, _locks, body=Body.JSON, audit=Audit.NEVER)
     UNLOCK_BATCH_MQ = _row(42, _locks, body=Body.JSON, audit=Audit.NEVER)
     GET_ALL_CONSUMER_OFFSET = _row(43, _free)
     GET_ALL_DELAY_OFFSET = _row(45, _free)
     CHECK_CLIENT_CONFIG = _row(46, _free, body=Body.JSON, audit=Audit.NEVER)
-    PUT_KV_CONFIG = _row(100)
+    PUT_KV_CONFIG = 100
     GET_KV_CONFIG = _of_name_server(101)
-    DELETE_KV_CONFIG = _row(102)
+    DELETE_KV_CONFIG = 102
     GET_ROUTEINFO_BY_TOPIC = _of_name_server(105, Audit.NEVER)
     GET_BROKER_CLUSTER_INFO = _of_name_server(106)
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = _row(200, body=Body.JSON)
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG = _row(201, _free)
     GET_TOPIC_STATS_INFO = _row(202, _topic)
     GET_CONSUMER_CONNECTION_LIST = _row(203, _consumer_group)
-    GET_PRODUCER_CONNECTION_LIST = _row(204)
+    GET_PRODUCER_CONNECTION_LIST = 204
     GET_ALL_TOPIC_LIST_FROM_NAMESERVER = _of_name_server(206)
-    DELETE_SUBSCRIPTIONGROUP = _row(207)
+    DELETE_SUBSCRIPTIONGROUP = 207
     GET_CONSUME_STATS = _row(208, _consumer_group, _any_topic)
-    DELETE_TOPIC_IN_BROKER = _row(215)
-    DELETE_TOPIC_IN_NAMESRV = _row(216)
+    DELETE_TOPIC_IN_BROKER = 215
+    DELETE_TOPIC_IN_NAMESRV = 216
     GET_KVLIST_BY_NAMESPACE = _of_name_server(219)
-    RESET_CONSUMER_CLIENT_OFFSET = _row(220)
-    GET_CONSUMER_STATUS_FROM_CLIENT = _row(221)
-    INVOKE_BROKER_TO_RESET_OFFSET = _row(222)
-    INVOKE_BROKER_TO_GET_CONSUMER_STATUS = _row(223)
+    RESET_CONSUMER_CLIENT_OFFSET = 220
+    GET_CONSUMER_STATUS_FROM_CLIENT = 221
+    INVOKE_BROKER_TO_RESET_OFFSET = 222
+    INVOKE_BROKER_TO_GET_CONSUMER_STATUS = 223
     GET_TOPICS_BY_CLUSTER = _of_name_server(224)
     QUERY_TOPIC_CONSUME_BY_WHO = _row(300, _topic)
     QUERY_CONSUME_TIME_SPAN = _row(303, _topic, _group)
     GET_SYSTEM_TOPIC_LIST_FROM_NS = _of_name_server(304)
     GET_SYSTEM_TOPIC_LIST_FROM_BROKER = _row(305, _free)
-    GET_CONSUMER_RUNNING_INFO = _row(307)
-    CONSUME_MESSAGE_DIRECTLY = _row(309)
+    GET_CONSUMER_RUNNING_INFO = 307
+    CONSUME_MESSAGE_DIRECTLY = 309
     SEND_MESSAGE_V2 = _row(310, _sends, body=Body.MESSAGES)
     GET_UNIT_TOPIC_LIST = _of_name_server(311)
     GET_HAS_UNIT_SUB_TOPIC_LIST = _of_name_server(312)
     GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST = _of_name_server(313)
-    CLONE_GROUP_OFFSET = _row(314)
-    VIEW_BROKER_STATS_DATA = _row(315)
-    GET_BROKER_CONSUME_STATS = _row(317)
+    CLONE_GROUP_OFFSET = 314
+    VIEW_BROKER_STATS_DATA = 315
+    GET_BROKER_CONSUME_STATS = 317
     GET_NAMESRV_CONFIG = _of_name_server(319)
     SEND_BATCH_MESSAGE = _row(320, _sends, body=Body.MESSAGES)
     QUERY_CONSUME_QUEUE = _row(321, _topic, _any_group)
     SEND_REPLY_MESSAGE = _row(324, _sends, body=Body.REPLY)
     SEND_REPLY_MESSAGE_V2 = _row(325, _sends, body=Body.REPLY)
-    PUSH_REPLY_MESSAGE_TO_CLIENT = _row(326)
-    GET_ALL_PRODUCER_INFO = _row(328)
+    PUSH_REPLY_MESSAGE_TO_CLIENT = 326
+    GET_ALL_PRODUCER_INFO = 328
     QUERY_TOPICS_BY_CONSUMER = _row(343, _group)
     QUERY_SUBSCRIPTION_BY_CONSUMER = _row(345, _topic, _group)
     GET_TOPIC_CONFIG = _row(351, _topic)

@@ -115,7 +115,7 @@ class Service:
             await self._serve(path, waits=len(stores) > 1 and not self._options.accepts_sends)
         # No store exists yet. Listen all the same, so that clients can connect before it is created.
         if not self.served:
-            await self._serve(self._paths[0], is_there=False)
+            await self._serve(self._paths[0], exists=False)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
