@@ -296,7 +296,6 @@ INSIDE = {
     "reput.wings.fleet": 3,
     "reput.wings.inspect": 33,
     "reput.wings.lakes": 13,
-    "reput.wings.serve": 19,
 }
 
 

@@ -15,8 +15,8 @@ from reput.wings.serve.remoting.handling import Answer, Peer, answers, codes_of,
 from reput.wings.serve.remoting.port import Port
 from reput.wings.serve.remoting.requests import (
     OF_NAME_SERVER,
-    Audit,
-    Body,
+    AuditRule,
+    BodyKind,
     RequestCode,
     needed_rights,
 )
@@ -73,7 +73,7 @@ def test_a_row_without_rights_needs_an_administrator() -> None:
 def test_a_code_is_a_number_with_a_name_and_a_row() -> None:
     code = RequestCode(34)
     assert (code, code.name, code.value) == (34, "HEART_BEAT", 34)
-    assert (code.body, code.audit) == (Body.JSON, Audit.NEVER)
+    assert (code.body, code.audit) == (BodyKind.JSON, AuditRule.NEVER)
 
 
 def test_the_methods_of_a_class_answer_the_requests_that_they_state() -> None:

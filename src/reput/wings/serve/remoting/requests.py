@@ -102,7 +102,7 @@ def _retry_topic(group: str) -> str:
     return f"{RETRY_TOPIC_PREFIX}{group}"
 
 
-class Body(Enum):
+class BodyKind(Enum):
     """What the body of a request may be."""
 
     NONE = auto()
@@ -114,7 +114,7 @@ class Body(Enum):
     """A message that is also passed on to another client."""
 
 
-class Audit(Enum):
+class AuditRule(Enum):
     """When the audit log records a request."""
 
     ALWAYS = auto()
@@ -124,21 +124,21 @@ class Audit(Enum):
     """The request is frequent, and reads no message."""
 
 
-_Row = tuple[int, tuple[Callable[[Command], Needs], ...] | None, Body, Audit]
+_Row = tuple[int, tuple[Callable[[Command], Needs], ...] | None, BodyKind, AuditRule]
 
 
 def _row(
     number: int,
     *rights: Callable[[Command], Needs],
-    body: Body = Body.NONE,
-    audit: Audit = Audit.ALWAYS,
+    body: BodyKind = BodyKind.NONE,
+    audit: AuditRule = AuditRule.ALWAYS,
 ) -> _Row:
     return number, rights or (_administration,), body, audit
 
 
-def _of_name_server(number: int, audit: Audit = Audit.ALWAYS) -> _Row:
+def _of_name_server(number: int, audit: AuditRule = AuditRule.ALWAYS) -> _Row:
     """Return the row of a request to the name server. As in RocketMQ, it needs no account."""
-    return number, None, Body.NONE, audit
+    return number, None, BodyKind.NONE, audit
 
 
 class RequestCode(IntEnum):
@@ -151,53 +151,53 @@ class RequestCode(IntEnum):
     """
 
     rights: tuple[Callable[[Command], Needs], ...] | None
-    body: Body
-    audit: Audit
+    body: BodyKind
+    audit: AuditRule
 
     def __new__(
         cls,
         number: int,
         rights: tuple[Callable[[Command], Needs], ...] | None = (_administration,),
-        body: Body = Body.NONE,
-        audit: Audit = Audit.ALWAYS,
+        body: BodyKind = BodyKind.NONE,
+        audit: AuditRule = AuditRule.ALWAYS,
     ) -> Self:
         code = int.__new__(cls, number)
         code._value_ = number
         code.rights, code.body, code.audit = rights, body, audit
         return code
 
-    SEND_MESSAGE = _row(10, _sends, body=Body.MESSAGES)
-    PULL_MESSAGE = _row(11, _topic, _consumer_group, audit=Audit.IF_READ)
+    SEND_MESSAGE = _row(10, _sends, body=BodyKind.MESSAGES)
+    PULL_MESSAGE = _row(11, _topic, _consumer_group, audit=AuditRule.IF_READ)
     QUERY_MESSAGE = _row(12, _topic)
-    QUERY_CONSUMER_OFFSET = _row(14, _topic, _consumer_group, audit=Audit.NEVER)
-    UPDATE_CONSUMER_OFFSET = _row(15, _topic, _consumer_group, audit=Audit.NEVER)
+    QUERY_CONSUMER_OFFSET = _row(14, _topic, _consumer_group, audit=AuditRule.NEVER)
+    UPDATE_CONSUMER_OFFSET = _row(15, _topic, _consumer_group, audit=AuditRule.NEVER)
     UPDATE_AND_CREATE_TOPIC = 17
     GET_ALL_TOPIC_CONFIG = _row(21, _free)
     GET_BROKER_CONFIG = _row(26, _free)
     GET_BROKER_RUNTIME_INFO = _row(28, _free)
     SEARCH_OFFSET_BY_TIMESTAMP = _row(29, _topic)
-    GET_MAX_OFFSET = _row(30, _topic, audit=Audit.NEVER)
-    GET_MIN_OFFSET = _row(31, _topic, audit=Audit.NEVER)
+    GET_MAX_OFFSET = _row(30, _topic, audit=AuditRule.NEVER)
+    GET_MIN_OFFSET = _row(31, _topic, audit=AuditRule.NEVER)
     GET_EARLIEST_MSG_STORETIME = _row(32, _topic)
     VIEW_MESSAGE_BY_ID = _row(33, _free)  # The handler checks the topic of the message.
-    HEART_BEAT = _row(34, _heartbeat, body=Body.JSON, audit=Audit.NEVER)
-    UNREGISTER_CLIENT = _row(35, _any_group, audit=Audit.NEVER)
+    HEART_BEAT = _row(34, _heartbeat, body=BodyKind.JSON, audit=AuditRule.NEVER)
+    UNREGISTER_CLIENT = _row(35, _any_group, audit=AuditRule.NEVER)
     CONSUMER_SEND_MSG_BACK = _row(36, _group)
     END_TRANSACTION = _row(37, _free)  # The handler checks the topic of the prepared message.
-    GET_CONSUMER_LIST_BY_GROUP = _row(38, _consumer_group, audit=Audit.NEVER)
+    GET_CONSUMER_LIST_BY_GROUP = _row(38, _consumer_group, audit=AuditRule.NEVER)
     CHECK_TRANSACTION_STATE = 39
     NOTIFY_CONSUMER_IDS_CHANGED = 40
-    LOCK_BATCH_MQ = _row(41, _locks, body=Body.JSON, audit=Audit.NEVER)
-    UNLOCK_BATCH_MQ = _row(42, _locks, body=Body.JSON, audit=Audit.NEVER)
+    LOCK_BATCH_MQ = _row(41, _locks, body=BodyKind.JSON, audit=AuditRule.NEVER)
+    UNLOCK_BATCH_MQ = _row(42, _locks, body=BodyKind.JSON, audit=AuditRule.NEVER)
     GET_ALL_CONSUMER_OFFSET = _row(43, _free)
     GET_ALL_DELAY_OFFSET = _row(45, _free)
-    CHECK_CLIENT_CONFIG = _row(46, _free, body=Body.JSON, audit=Audit.NEVER)
+    CHECK_CLIENT_CONFIG = _row(46, _free, body=BodyKind.JSON, audit=AuditRule.NEVER)
     PUT_KV_CONFIG = 100
     GET_KV_CONFIG = _of_name_server(101)
     DELETE_KV_CONFIG = 102
-    GET_ROUTEINFO_BY_TOPIC = _of_name_server(105, Audit.NEVER)
+    GET_ROUTEINFO_BY_TOPIC = _of_name_server(105, AuditRule.NEVER)
     GET_BROKER_CLUSTER_INFO = _of_name_server(106)
-    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = _row(200, body=Body.JSON)
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = _row(200, body=BodyKind.JSON)
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG = _row(201, _free)
     GET_TOPIC_STATS_INFO = _row(202, _topic)
     GET_CONSUMER_CONNECTION_LIST = _row(203, _consumer_group)
@@ -219,7 +219,7 @@ class RequestCode(IntEnum):
     GET_SYSTEM_TOPIC_LIST_FROM_BROKER = _row(305, _free)
     GET_CONSUMER_RUNNING_INFO = 307
     CONSUME_MESSAGE_DIRECTLY = 309
-    SEND_MESSAGE_V2 = _row(310, _sends, body=Body.MESSAGES)
+    SEND_MESSAGE_V2 = _row(310, _sends, body=BodyKind.MESSAGES)
     GET_UNIT_TOPIC_LIST = _of_name_server(311)
     GET_HAS_UNIT_SUB_TOPIC_LIST = _of_name_server(312)
     GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST = _of_name_server(313)
@@ -227,19 +227,19 @@ class RequestCode(IntEnum):
     VIEW_BROKER_STATS_DATA = 315
     GET_BROKER_CONSUME_STATS = 317
     GET_NAMESRV_CONFIG = _of_name_server(319)
-    SEND_BATCH_MESSAGE = _row(320, _sends, body=Body.MESSAGES)
+    SEND_BATCH_MESSAGE = _row(320, _sends, body=BodyKind.MESSAGES)
     QUERY_CONSUME_QUEUE = _row(321, _topic, _any_group)
-    SEND_REPLY_MESSAGE = _row(324, _sends, body=Body.REPLY)
-    SEND_REPLY_MESSAGE_V2 = _row(325, _sends, body=Body.REPLY)
+    SEND_REPLY_MESSAGE = _row(324, _sends, body=BodyKind.REPLY)
+    SEND_REPLY_MESSAGE_V2 = _row(325, _sends, body=BodyKind.REPLY)
     PUSH_REPLY_MESSAGE_TO_CLIENT = 326
     GET_ALL_PRODUCER_INFO = 328
     QUERY_TOPICS_BY_CONSUMER = _row(343, _group)
     QUERY_SUBSCRIPTION_BY_CONSUMER = _row(345, _topic, _group)
     GET_TOPIC_CONFIG = _row(351, _topic)
     GET_SUBSCRIPTIONGROUP_CONFIG = _row(352, _group)
-    LITE_PULL_MESSAGE = _row(361, _topic, _consumer_group, audit=Audit.IF_READ)
+    LITE_PULL_MESSAGE = _row(361, _topic, _consumer_group, audit=AuditRule.IF_READ)
     RECALL_MESSAGE = _row(370, _sends_to_topic)
-    QUERY_ASSIGNMENT = _row(400, _assignment, body=Body.JSON, audit=Audit.NEVER)
+    QUERY_ASSIGNMENT = _row(400, _assignment, body=BodyKind.JSON, audit=AuditRule.NEVER)
 
 
 REQUESTS: Mapping[int, RequestCode] = {int(code): code for code in RequestCode}
@@ -252,11 +252,11 @@ def needed_rights(request: Command) -> Needs:
         yield from right(request)
 
 
-PLAIN_SENDS = frozenset(code for code in RequestCode if code.body is Body.MESSAGES)
+PLAIN_SENDS = frozenset(code for code in RequestCode if code.body is BodyKind.MESSAGES)
 """Requests that only put messages. The answer is sent after the messages were put."""
-SENDS = frozenset(code for code in RequestCode if code.body in (Body.MESSAGES, Body.REPLY))
+SENDS = frozenset(code for code in RequestCode if code.body in (BodyKind.MESSAGES, BodyKind.REPLY))
 """Requests whose bodies are messages."""
-WITH_JSON = frozenset(code for code in RequestCode if code.body is Body.JSON)
+WITH_JSON = frozenset(code for code in RequestCode if code.body is BodyKind.JSON)
 OF_NAME_SERVER = frozenset(code for code in RequestCode if code.rights is None)
 """Requests that a name server answers, to any client."""
 PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})

@@ -13,7 +13,7 @@ from itertools import accumulate
 from reput.base import format_time, now_ms
 from reput.format.host import Host
 from reput.wings.serve.remoting.commands import Command, ResponseCode
-from reput.wings.serve.remoting.requests import REQUESTS, Audit, RequestCode
+from reput.wings.serve.remoting.requests import REQUESTS, AuditRule, RequestCode
 
 _BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of a latency's buckets, in seconds. The last bucket has no bound."""
@@ -91,9 +91,9 @@ class Traffic:
 
 def is_audited(request: Command, answer: Command | None) -> bool:
     """Return whether a request gets an audit record: it read or changed something, or tried to."""
-    when = REQUESTS[request.code].audit if request.code in REQUESTS else Audit.ALWAYS
-    if when is not Audit.IF_READ:
-        return when is Audit.ALWAYS
+    when = REQUESTS[request.code].audit if request.code in REQUESTS else AuditRule.ALWAYS
+    if when is not AuditRule.IF_READ:
+        return when is AuditRule.ALWAYS
     outcome = ResponseCode.SUCCESS if answer is None else answer.code
     return outcome in _AUDITED_OUTCOMES
 
