@@ -146,7 +146,7 @@ def test_many_topics_are_not_counted_for_the_start_page(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "data-row" in client.get("/start").text
-    monkeypatch.setattr("reput.wings.console.search_page._MOST_COUNTED", 2)
+    monkeypatch.setattr("reput.wings.console.search_page._COUNT_LIMIT", 2)
     with console({"again": Path(client.get("/api/stores").json()["stores"][0]["path"])}) as other:
         page = other.get("/start").text
         assert ("data-row" in page, " topics. " in page) == (False, True)
