@@ -67,7 +67,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "engine/rebuild/commit": ("crash/test_operations_power_cut.py", "rebuild/test_runs.py"),
     "engine/rebuild/staging": ("crash/test_operations_power_cut.py", "rebuild/test_runs.py"),
-    "engine/check/repair/places": (
+    "engine/check/repairing/places": (
         "check/test_repair_kills.py", "check/test_swaps.py", "crash/test_operations_power_cut.py",
     ),
     "wings/archive/new_store": ("archive/test_restoring.py", "crash/test_operations_power_cut.py"),
@@ -157,8 +157,8 @@ CHANGES_BY_HAND: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("wings/erase/store_copy", "StoreCopy._copy", "sync_file(target)", "pass"),
     ("wings/erase/store_copy", "StoreCopy._finish", "sync_tree(self._new)", "pass"),
-    ("engine/check/repair/places", "Attempt.write_record", "sync_folder(self.folder)", "pass"),
-    ("engine/check/repair/places", "RepairPlaces._rename", "sync_folder(folder)", "pass"),
+    ("engine/check/repairing/places", "Attempt.write_record", "sync_folder(self.folder)", "pass"),
+    ("engine/check/repairing/places", "RepairPlaces._rename", "sync_folder(folder)", "pass"),
     ("wings/archive/new_store", "NewStore.finish", "sync_tree(self.folder)", "pass"),
     (
         "engine/writer/recovery/recovery_point", "read_recovery_point",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.base.findings import Finding, Kind, Severity
+from reput.base.findings import Finding, Kind, Remedy, Severity
 from reput.errors import FormatError
 
 PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
@@ -70,6 +70,21 @@ def test_the_page_defines_each_kind_as_the_code_does() -> None:
     assert rows == [
         (kind.value, kind.severity.value, kind.meaning, kind.remedy.value) for kind in Kind
     ]
+
+
+def test_what_a_repair_removes_has_a_remedy_that_the_command_offers() -> None:
+    by_command = {Remedy.REBUILD_INDEXES, Remedy.RECOVER, Remedy.REMOVE_FILE}
+    for kind in Kind:
+        assert (
+            bool(kind.repair) is (kind.remedy in by_command) or kind.remedy is Remedy.RESTORE_FILE
+        )
+        assert kind.cost.count("{}") == (2 if kind.noun else 0)
+
+
+def test_the_worst_severity_decides() -> None:
+    assert Severity.worst([Severity.WARNING, None, Severity.DAMAGE]) is Severity.DAMAGE
+    assert Severity.worst([Severity.INFO, Severity.WARNING]) is Severity.WARNING
+    assert Severity.worst([Severity.INFO]) is None
 
 
 def test_what_is_merely_worth_knowing_is_not_wrong() -> None:

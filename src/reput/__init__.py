@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from reput.base.config import StoreConfig as StoreConfig
     from reput.core.query.message_store import MessageStore as MessageStore
     from reput.core.store.named_stores import NamedStore as NamedStore
-    from reput.engine.check.operation import check as check
-    from reput.engine.check.prove import prove as prove
-    from reput.engine.check.repair_operation import repair as repair
-    from reput.engine.check.repair_operation import undo_repair as undo_repair
+    from reput.engine.check import check as check
+    from reput.engine.check import prove as prove
+    from reput.engine.check import repair as repair
+    from reput.engine.check import undo_repair as undo_repair
     from reput.engine.rebuild.operation import rebuild as rebuild
     from reput.engine.stores.find import find as find
     from reput.engine.stores.open_store import open_store as open_store
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from reput.wings.archive.api import verify_archive as verify_archive
     from reput.wings.archive.api import with_archive as with_archive
     from reput.wings.erase.api import erase as erase
-    from reput.wings.fleet.lag import lag as lag
+    from reput.wings.fleet.api import lag as lag
+    from reput.wings.inspect.api import ConsumeQueue as ConsumeQueue
+    from reput.wings.inspect.api import IndexFile as IndexFile
+    from reput.wings.inspect.api import diff as diff
     from reput.wings.inspect.api import inspect as inspect
-    from reput.wings.inspect.diff_operation import diff as diff
-    from reput.wings.inspect.one_file import ConsumeQueue as ConsumeQueue
-    from reput.wings.inspect.one_file import IndexFile as IndexFile
-    from reput.wings.inspect.report import report as report
-    from reput.wings.inspect.stats_operation import stats as stats
-    from reput.wings.inspect.trace_operation import trace as trace
+    from reput.wings.inspect.api import report as report
+    from reput.wings.inspect.api import stats as stats
+    from reput.wings.inspect.api import trace as trace
     from reput.wings.lakes.api import export as export
 
 __version__ = "0.4.0"

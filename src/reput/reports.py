@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from reput.core.query.evidence import Question as Question
     from reput.core.query.inner_batch import unwrap as unwrap
     from reput.core.store.store_reader import ReaderOptions as ReaderOptions
-    from reput.engine.check.operation import CheckReport as CheckReport
-    from reput.engine.check.prove import ProofReport as ProofReport
-    from reput.engine.check.repair_operation import RepairReport as RepairReport
-    from reput.engine.check.repair_operation import UndoReport as UndoReport
+    from reput.engine.check import CheckReport as CheckReport
+    from reput.engine.check import ProofReport as ProofReport
+    from reput.engine.check import RepairReport as RepairReport
+    from reput.engine.check import UndoReport as UndoReport
     from reput.engine.rebuild.report import RebuildReport as RebuildReport
     from reput.engine.stores.find import FindReport as FindReport
     from reput.engine.stores.find import FoundMessage as FoundMessage
@@ -62,12 +62,12 @@ if TYPE_CHECKING:
     from reput.wings.erase.report import EraseReport as EraseReport
     from reput.wings.erase.report import Mention as Mention
     from reput.wings.erase.report import TableRows as TableRows
-    from reput.wings.fleet.lag import LagReport as LagReport
+    from reput.wings.fleet.api import LagReport as LagReport
+    from reput.wings.inspect.api import DiffReport as DiffReport
     from reput.wings.inspect.api import InspectReport as InspectReport
-    from reput.wings.inspect.diff_operation import DiffReport as DiffReport
-    from reput.wings.inspect.report import StoreReport as StoreReport
-    from reput.wings.inspect.stats_operation import StatsReport as StatsReport
-    from reput.wings.inspect.trace_operation import TraceReport as TraceReport
+    from reput.wings.inspect.api import StatsReport as StatsReport
+    from reput.wings.inspect.api import StoreReport as StoreReport
+    from reput.wings.inspect.api import TraceReport as TraceReport
     from reput.wings.lakes.report import ExportReport as ExportReport
     from reput.wings.lakes.request import ExportRequest as ExportRequest
 else:

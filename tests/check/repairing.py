@@ -4,8 +4,8 @@ from pathlib import Path
 from zlib import crc32
 
 from reput.base.config import StoreConfig
-from reput.engine.check.repair.driver import plan_repair, repair_store
-from reput.engine.check.repair.plan import Plan
+from reput.engine.check.repairing.driver import plan_repair, repair_store
+from reput.engine.check.repairing.plan import Plan
 from tests.oracle.forge import LogForge, RecordFields, body_position, overwrite
 from tests.oracle.walk import read_log, walk
 from tests.query.stores import build_store

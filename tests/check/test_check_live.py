@@ -79,7 +79,7 @@ def test_a_missing_queue_is_found_although_its_first_messages_expire(
     shutil.rmtree(path / "consumequeue" / "T")
     oldest = path / "commitlog" / f"{0:020d}"
 
-    def checked(task: log_check.LogTask) -> log_check.LogFileFound:
+    def checked(task: log_check.LogTask) -> log_check.LogFileResult:
         found = log_check.check_log_file(task)
         if task.compared.file.start == 1 << 15:
             oldest.unlink()

@@ -4,7 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reput.core.log.dispatch_batch import Queue
-from reput.engine.check.repair.log_damage import DamagedRange, KnownMessage, can_be_filled, filler
+from reput.engine.check.repairing.log_damage import (
+    DamagedRange,
+    KnownMessage,
+    can_be_filled,
+    filler,
+)
 from tests.oracle.records import Blank, Record, decode
 from tests.slow import examples
 

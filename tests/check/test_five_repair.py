@@ -10,7 +10,7 @@ from reput.base.config import StoreConfig
 from reput.base.findings import Kind
 from reput.base.tasks import SerialRunner
 from reput.core.store.facts import facts_of
-from reput.engine.check.repair.driver import plan_repair, repair_store, undo_repair
+from reput.engine.check.repairing.driver import plan_repair, repair_store, undo_repair
 from reput.engine.rebuild.driver import rebuild_store
 from reput.errors import UsageError
 from reput.format.checkpoint import decode_checkpoint, encode_checkpoint

@@ -8,7 +8,7 @@ import pytest
 
 from reput.base.findings import Finding, Kind
 from reput.core.queues.store_queues import ConsumeQueueSetReader, known_offset
-from reput.engine.check.repair.driver import plan_repair, repair_store
+from reput.engine.check.repairing.driver import plan_repair, repair_store
 from reput.engine.check.run import check_store
 from reput.format.consume_queue import ENTRY_BYTES
 from tests.golden.sparse import copy_store

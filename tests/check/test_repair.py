@@ -13,8 +13,8 @@ import reput
 from reput.base.config import StoreConfig
 from reput.base.findings import Kind
 from reput.cli.main import DAMAGED, FAILED, FOUND, WRONG_USE
-from reput.engine.check.repair.driver import plan_repair, repair_store, undo_repair
-from reput.engine.check.repair.log_damage import SALVAGED_PROPERTY
+from reput.engine.check.repairing.driver import plan_repair, repair_store, undo_repair
+from reput.engine.check.repairing.log_damage import SALVAGED_PROPERTY
 from reput.engine.check.run import check_store
 from reput.engine.writer.put.message import Message
 from reput.errors import (

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from reput.engine.check.repair import places
-from reput.engine.check.repair.driver import plan_repair, repair_store, settle_repair, undo_repair
+from reput.engine.check.repairing import places
+from reput.engine.check.repairing.driver import (
+    plan_repair,
+    repair_store,
+    settle_repair,
+    undo_repair,
+)
 from tests.check.repairing import damaged_store, full_plan, held, repaired
 from tests.golden.sparse import copy_store
 

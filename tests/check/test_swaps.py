@@ -20,7 +20,12 @@ import pytest
 import reput
 from reput.base.config import StoreConfig
 from reput.base.tasks import SerialRunner
-from reput.engine.check.repair.driver import plan_repair, repair_store, settle_repair, undo_repair
+from reput.engine.check.repairing.driver import (
+    plan_repair,
+    repair_store,
+    settle_repair,
+    undo_repair,
+)
 from reput.engine.five.rocksdb_writer import create_database
 from reput.engine.rebuild.driver import rebuild_store
 from reput.engine.rebuild.follow.driver import follow_store

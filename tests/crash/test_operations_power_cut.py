@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import reput
-from reput.engine.check.repair.driver import repair_store, settle_repair, undo_repair
+from reput.engine.check.repairing.driver import repair_store, settle_repair, undo_repair
 from reput.engine.rebuild.follow.follower import Follower
 from reput.engine.rebuild.follow.state import begin
 from reput.errors import ReputError, StoreNotFoundError

@@ -9,8 +9,8 @@ import pytest
 
 from reput.base import Finding, Kind
 from reput.cli.main import FOUND, WARNED
-from reput.wings.fleet import broker_faults
 from reput.wings.fleet import faults as module
+from reput.wings.fleet.api import broker_faults
 from tests.cli.running import reput
 from tests.golden.stores import EVERY_FIVE, EVERY_STORE, FIVE_LIFE, GoldenStore
 from tests.inspect.stories import Story

@@ -13,9 +13,9 @@ from reput.engine.check import scrub
 from reput.engine.stores.open_store import open_store
 from reput.errors import UsageError
 from reput.io import Disk
-from reput.wings.fleet import survey
-from reput.wings.fleet.api import _CELLS
+from reput.wings.fleet.api import survey
 from reput.wings.fleet.figures import Figures, FileProof
+from reput.wings.fleet.survey import _CELLS
 from reput.wings.fleet.thresholds import Thresholds
 from reput.wings.serve import GroupLag
 from tests.cli.running import reput

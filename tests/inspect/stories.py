@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from reput.engine.stores.open_store import open_store
-from reput.wings.inspect.trace import trace
+from reput.wings.inspect.trace import trace_life
 from reput.wings.inspect.tracing.life import Life, Reason, ReasonKind
 from tests.oracle.forge import LogForge, RecordFields
 from tests.oracle.life import offset_id
@@ -70,7 +70,7 @@ class Story:
 def traced(*stores: Path, **asked: object) -> Life:
     opened = [open_store(store) for store in stores]
     try:
-        return trace(opened, **(asked or {"key": KEY}))  # type: ignore[arg-type]
+        return trace_life(opened, **(asked or {"key": KEY}))  # type: ignore[arg-type]
     finally:
         for store in opened:
             store.close()

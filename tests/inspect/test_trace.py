@@ -10,7 +10,7 @@ import reput
 from reput.base.config import StoreConfig
 from reput.engine.stores.open_store import open_store
 from reput.errors import UsageError
-from reput.wings.inspect.trace import trace
+from reput.wings.inspect.trace import trace_life
 from reput.wings.inspect.tracing.life import FoundBy, Role
 from tests.golden.stores import GoldenStore, TornCase
 from tests.inspect.stories import KEY, Story, offsets, traced
@@ -33,7 +33,7 @@ def test_a_key_finds_what_the_oracle_finds(golden: Golden, name: str, keys: list
     records = walk(read_log(store)).records
     with open_store(store) as opened:
         for key in keys:
-            life = trace([opened], key=key, most_messages=10_000)
+            life = trace_life([opened], key=key, most_messages=10_000)
             assert set(offsets(life)) == offsets_of_life(records, key), key
             assert life.is_complete
             times = [event.stored_ms for event in life.events]
@@ -52,7 +52,7 @@ def test_an_id_finds_what_the_oracle_finds(golden: Golden) -> None:
             if record.uniq_key and record.topic != "RMQ_SYS_TRANS_OP_HALF_TOPIC":
                 asked.append(record.uniq_key)
             for message_id in asked:
-                life = trace([opened], message_id=message_id)
+                life = trace_life([opened], message_id=message_id)
                 expected = offsets_of_life(records, message_id=message_id)
                 assert set(offsets(life)) == expected, (offset, record.topic)
 
@@ -182,7 +182,7 @@ def test_a_store_that_was_written_here(tmp_path: Path) -> None:
         store.put(reput.Message("orders", b"b", ["k1"]))
         assert store.wait_dispatched(timeout_s=600)
         with open_store(tmp_path / "s") as reader:
-            scheduled, sent = trace([reader], key="k1").events
+            scheduled, sent = trace_life([reader], key="k1").events
     assert (scheduled.role, sent.role) == (Role.SCHEDULED, Role.MESSAGE)
     assert scheduled.due_ms == scheduled.stored_ms + 60_000
     assert sent.is_queued
@@ -196,7 +196,7 @@ def test_wrong_use(asked: dict[str, object], tmp_path: Path) -> None:
     story = Story()
     story.put("orders")
     with open_store(story.store(tmp_path / "s")) as store, pytest.raises(UsageError):
-        trace([store], **asked)  # type: ignore[arg-type]
+        trace_life([store], **asked)  # type: ignore[arg-type]
 
 
 def test_sampled_topics_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_sampled_topics_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with reput.open_store(store) as opened:
         monkeypatch.setattr(opened.log_topics, "find", lambda: frozenset({"orders"}))
         opened.log_topics.are_all = False
-        (searched,) = trace([opened], key=KEY).searched
+        (searched,) = trace_life([opened], key=KEY).searched
     assert "spot-checked" in searched.coverage.notes[-1]
 
 

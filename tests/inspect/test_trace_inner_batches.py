@@ -6,7 +6,7 @@ import pytest
 
 import reput
 from reput.engine.writer.put.message import Message
-from reput.wings.inspect.trace import trace
+from reput.wings.inspect.trace import trace_life
 from tests.cli.running import reput as run
 from tests.five import CONFIG, inner_batch, write_topics
 
@@ -24,8 +24,8 @@ def store(tmp_path: Path) -> Path:
 
 def test_a_key_of_inner_messages(store: Path) -> None:
     with reput.open_store(store) as opened:
-        life = trace([opened], key="k", topic="B")
-        everywhere = trace([opened], key="k")
+        life = trace_life([opened], key="k", topic="B")
+        everywhere = trace_life([opened], key="k")
     bodies = [event.message.body for event in life.events]
     # a and e have the same unique key, so they are one life. The same applies to b and f.
     assert bodies == [b"a", b"b", b"c", b"d", b"e", b"f"]
@@ -40,7 +40,7 @@ def test_a_key_of_inner_messages(store: Path) -> None:
 
 def test_a_unique_key_of_an_inner_message(store: Path) -> None:
     with reput.open_store(store) as opened:
-        life = trace([opened], message_id="inner-B-1")
+        life = trace_life([opened], message_id="inner-B-1")
     assert [event.message.body for event in life.events] == [b"b", b"f"]
 
 

@@ -16,7 +16,7 @@ from reput.engine.tables.lookup import scan_task
 from reput.engine.tables.lookup.coverage import CoverageForm
 from reput.engine.writer.put.message import Message
 from reput.format.commit_log import MessageExt
-from reput.wings.inspect.trace import trace
+from reput.wings.inspect.trace import trace_life
 from tests.cli.running import reput as run
 from tests.five import CONFIG, inner_batch, write_topics
 from tests.golden.stores import GoldenStore
@@ -154,9 +154,9 @@ def test_damage_in_batches_of_a_topic_concerns_that_topic_alone(tmp_path: Path) 
         (said,) = reput.reports.coverage_of(answer)
         assert said["inner_batches"] == {"keys": 2, "messages": 2, "unreadable_bytes": bad.length}
     with MessageStore(tmp_path / "s") as store:
-        assert trace([store], key="k", topic="B").is_complete
-        assert not trace([store], key="k", topic="C").is_complete
-        assert not trace([store], key="k").is_complete
+        assert trace_life([store], key="k", topic="B").is_complete
+        assert not trace_life([store], key="k", topic="C").is_complete
+        assert not trace_life([store], key="k").is_complete
 
 
 def test_the_command_says_what_was_compared(store: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Operations return reports that print what commands print."""
 
+import inspect as inspect_module
 import json
 import pickle
 from collections.abc import Callable
@@ -9,21 +10,16 @@ from typing import Any
 
 import pytest
 
+import reput as reput_module
 from reput.base.notebook import Report
-from reput.engine.check.operation import check
-from reput.engine.check.prove import prove
-from reput.engine.check.repair_operation import repair, undo_repair
+from reput.engine.check import check, prove, repair, undo_repair
 from reput.engine.rebuild.operation import rebuild
 from reput.engine.stores.open_store import open_store
 from reput.engine.stores.tail import tail
 from reput.engine.tables.look_up import look_up
 from reput.errors import UsageError
-from reput.wings.fleet.lag import lag
-from reput.wings.inspect.api import inspect
-from reput.wings.inspect.diff_operation import diff
-from reput.wings.inspect.report import report
-from reput.wings.inspect.stats_operation import stats
-from reput.wings.inspect.trace_operation import trace
+from reput.wings.fleet.api import lag
+from reput.wings.inspect.api import diff, inspect, report, stats, trace
 from reput.wings.lakes.api import export
 from tests.cli.running import reput
 from tests.golden.sparse import copy_store
@@ -59,6 +55,24 @@ def test_a_report_prints_what_its_command_prints(
     assert repr(found).startswith(f"<{type(found).__name__}: ")
     assert len(repr(found).splitlines()) == 1
     assert found._repr_html_().startswith("<pre>")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in reput_module.__all__
+        if inspect_module.isfunction(getattr(reput_module, name))
+    ],
+)
+def test_an_operation_refuses_a_wrong_keyword_in_its_own_name(store: Path, name: str) -> None:
+    operation = getattr(reput_module, name)
+    others = (
+        [str(store)] if name in ("diff", "archive", "restore", "with_archive", "export") else []
+    )
+    with pytest.raises(TypeError) as refusal:
+        operation(str(store), *others, no_such_option=1)
+    assert str(refusal.value) == f"{name}() got an unexpected keyword argument 'no_such_option'"
 
 
 @pytest.mark.parametrize("options", [(), ("--limit", "1")])

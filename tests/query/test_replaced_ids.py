@@ -13,7 +13,7 @@ from reput.core.query.message_store import MessageStore
 from reput.engine.rebuild.driver import rebuild_store
 from reput.engine.tables.arrow import to_arrow
 from reput.format.properties import may_be_replaced_id, unique_keys
-from reput.wings.inspect.trace import trace
+from reput.wings.inspect.trace import trace_life
 from tests.golden.stores import GoldenStore
 from tests.golden.tables import read_named
 from tests.oracle.forge import LogForge, RecordFields, forge_log, write_store
@@ -271,11 +271,14 @@ def test_a_trace_by_a_sent_id_has_that_message_and_no_other_of_its_list(
     path, messages = sent
     with MessageStore(path) as store:
         for topic, key, place in messages[::6]:
-            for life in (trace([store], message_id=key), trace([store], key=key, topic=topic)):
+            for life in (
+                trace_life([store], message_id=key),
+                trace_life([store], key=key, topic=topic),
+            ):
                 assert [event.message.message_id for event in life.events] == [place]
                 assert life.is_complete
         list_id = store.find_by_id(messages[0][1]).messages[0].unique_key
         assert list_id is not None
-        whole = trace([store], message_id=list_id)
+        whole = trace_life([store], message_id=list_id)
         numbers = {event.life for event in whole.events}
         assert len(whole.events) == len(numbers) > 1

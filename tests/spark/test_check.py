@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reput.cli.main import DAMAGED
-from reput.engine.check.repair.driver import plan_repair, repair_store
+from reput.engine.check.repairing.driver import plan_repair, repair_store
 from reput.engine.rebuild.warm_up import warm_up
 from reput.spark.runner import prepared_runner
 from tests.check.checking import checked

@@ -55,7 +55,10 @@ def agree(store: Path, folder: Path) -> StoreFacts:
     assert kinds(findings).count(Kind.UNCERTAIN_SIZE) == len(doubts)
 
     checked = look_at(store, None)
-    assert (checked.end, checked.checked) == (ends.rebuild, facts.broker_start(facts.log.files))
+    assert (checked.end, checked.broker_start) == (
+        ends.rebuild,
+        facts.broker_start(facts.log.files),
+    )
     assert sizes(checked.config) == sizes(facts.config)
     report: CheckReport = api.check(store, runner="serial")
     assert kinds(report.findings).count(Kind.UNCERTAIN_SIZE) == len(doubts)

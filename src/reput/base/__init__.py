@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from reput.base.arguments import is_spark_session as is_spark_session
     from reput.base.arguments import milliseconds as milliseconds
     from reput.base.arguments import optional_milliseconds as optional_milliseconds
+    from reput.base.arguments import refuse_unknown as refuse_unknown
+    from reput.base.clock import DAY_MS as DAY_MS
     from reput.base.clock import SECONDS as SECONDS
     from reput.base.clock import format_days as format_days
     from reput.base.clock import format_duration as format_duration
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from reput.base.clock import now_ms as now_ms
     from reput.base.clock import parse_duration as parse_duration
     from reput.base.clock import parse_time as parse_time
+    from reput.base.clock import table_time as table_time
     from reput.base.closing import Closing as Closing
     from reput.base.config import CONSUME_QUEUE_ENTRY_BYTES as CONSUME_QUEUE_ENTRY_BYTES
     from reput.base.config import INDEX_SETTINGS as INDEX_SETTINGS
@@ -34,7 +37,9 @@ if TYPE_CHECKING:
     from reput.base.findings import Finding as Finding
     from reput.base.findings import Kind as Kind
     from reput.base.findings import Remedy as Remedy
+    from reput.base.findings import Repair as Repair
     from reput.base.findings import Severity as Severity
+    from reput.base.notebook import FindingsReport as FindingsReport
     from reput.base.notebook import Report as Report
     from reput.base.notebook import Sealable as Sealable
     from reput.base.notebook import ShownAsTable as ShownAsTable
@@ -56,6 +61,7 @@ if TYPE_CHECKING:
     from reput.base.tasks.processes import ProcessRunner as ProcessRunner
     from reput.base.tasks.processors import usable_cpus as usable_cpus
     from reput.base.tasks.threads import call_in_threads as call_in_threads
+    from reput.base.words import aligned as aligned
     from reput.base.words import counted as counted
     from reput.base.words import did_you_mean as did_you_mean
     from reput.base.words import first_line as first_line

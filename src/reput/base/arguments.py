@@ -11,7 +11,7 @@ import ast
 import builtins
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from numbers import Integral, Real
@@ -49,15 +49,22 @@ def optional_milliseconds(time: Time | None) -> int | None:
 
 
 def checked(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """Make a public function or method raise UsageError for arguments that do not have the annotated types."""
+    """Make a public function or method raise UsageError for arguments that do not have the annotated types.
+
+    If the function passes on keyword arguments (`**options: Unpack[Options]`), the result raises TypeError for others,
+    in the name of the function.
+    """
     checks: list[tuple[int, str, _Check]] | None = None
+    options: frozenset[str] | None = None
 
     @wraps(function)
     def entrance(*given: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
-        nonlocal checks
+        nonlocal checks, options
         # Annotations are read at the first call, because they may name classes that are defined later.
         if checks is None:
-            checks = _checks_of(function)
+            checks, options = _checks_of(function), _options_of(function)
+        if options is not None:
+            refuse_unknown(function.__name__, named, options)
         for place, name, check in checks:
             value = given[place] if 0 <= place < len(given) else named.get(name, _MISSING)
             if (
@@ -71,6 +78,25 @@ def checked(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _
         return function(*given, **named)
 
     return entrance
+
+
+def refuse_unknown(function: str, named: Iterable[str], options: Collection[str]) -> None:
+    """Raise TypeError for a keyword argument that a function does not have."""
+    for name in named:
+        if name not in options:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+
+
+def _options_of(function: Callable[..., Any]) -> frozenset[str] | None:
+    """Return all keyword arguments of a function, if it passes those of a TypedDict on; None for other functions."""
+    parameters = inspect.signature(function).parameters
+    last = next(iter([*parameters.values()][-1:]), None)
+    if last is None or last.kind is not last.VAR_KEYWORD or not isinstance(last.annotation, str):
+        return None
+    names = sys.modules[function.__module__].__dict__
+    options: Any = names.get(last.annotation.removeprefix("Unpack[").removesuffix("]"))
+    keys = getattr(options, "__optional_keys__", None)
+    return None if keys is None else frozenset({*keys, *options.__required_keys__, *parameters})
 
 
 def check_fields(instance: object, *, of: str = "") -> None:

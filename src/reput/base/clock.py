@@ -25,7 +25,7 @@ _UNITS_MS = {
 }  # fmt: skip
 _INT64 = 1 << 63
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_DAY_MS = _UNITS_MS["day"]
+DAY_MS = _UNITS_MS["day"]
 # Times in seconds from 2001 to 2106. Read as milliseconds, they are in the first weeks of 1970, before any broker.
 SECONDS = range(1_000_000_000, 4_300_000_000)
 _MOST_DAYS = 3650
@@ -97,17 +97,27 @@ def parse_time(text: str, now_ms: int, *, is_end: bool = False) -> int:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    rest_of_day = _DAY_MS - 1 if is_end and _DATE.fullmatch(text) else 0
+    rest_of_day = DAY_MS - 1 if is_end and _DATE.fullmatch(text) else 0
     return (moment - _EPOCH) // _MS + rest_of_day
 
 
-def format_time(timestamp_ms: int) -> str:
-    """Format a time as `2026-10-14T08:35:06.637Z`, or as a number if it is outside the calendar."""
+def format_time(timestamp_ms: int, *, to_second: bool = False) -> str:
+    """Format a time as `2026-10-14T08:35:06.637Z`, or as a number if it is outside the calendar.
+
+    `to_second`: without the milliseconds.
+    """
     try:
         moment = _EPOCH + timestamp_ms * _MS
     except OverflowError:
         return f"{timestamp_ms} ms"
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z".rjust(24, "0")
+    text = f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}".rjust(23, "0")
+    return f"{text[:19] if to_second else text}Z"
+
+
+def table_time(timestamp_ms: int, length: int = 23) -> str:
+    """Format a time for a table, as `2026-10-14 08:35:06.637`. With a `length` of 19, it ends after the second."""
+    text = format_time(timestamp_ms)
+    return text[:length].replace("T", " ") if text.endswith("Z") else text
 
 
 def _checked_ms(text: str) -> int:

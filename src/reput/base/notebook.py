@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any, Self
 
-from reput.base.findings import Severity
+from reput.base.findings import Finding, Severity
 
 _MOST_LINES = 10
 _MOST_CHARACTERS = 200
@@ -55,6 +55,23 @@ class Report:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
+
+
+class FindingsReport(Report):
+    """A result with findings. Its severity is that of the worst one."""
+
+    __slots__ = ()
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_valid(self) -> bool:
+        """Return whether nothing is wrong."""
+        return self.severity is None
+
+    @property
+    def severity(self) -> Severity | None:
+        """Return the severity of the worst finding; None if nothing is wrong."""
+        return Severity.worst(finding.severity for finding in self.findings)
 
 
 class Sealable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +27,19 @@ def printable(text: str, keep: str = "") -> str:
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun: "1 file", "2,000 files". The plural has an "s" unless it is given."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def aligned(
+    rows: Sequence[Sequence[str]], gap: str = "  ", texts: int | None = None
+) -> Iterator[str]:
+    """Yield the lines of a table. Columns after the first `texts` are right-aligned; by default, none is."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if texts is None or number < texts else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield gap.join(cells).rstrip()
 
 
 def one_line(text: str, limit: int) -> str:

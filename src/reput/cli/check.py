@@ -135,12 +135,11 @@ def _check_one(
     sizes: dict[str, int | None],
 ) -> int:
     from reput.cli.progress import PhaseBars
-    from reput.engine.check import check
-    from reput.engine.check.operation import finding_fields, finding_lines, header
+    from reput.engine.check import check, check_header, finding_fields, finding_lines
 
     config = given_config(store, broker_config, sizes)
     if as_json:
-        click.echo(json.dumps(header(store, quick)))
+        click.echo(json.dumps(check_header(store, quick)))
     with PhaseBars(transient=True) as progress:
 
         def show(finding: Finding) -> None:

@@ -51,7 +51,7 @@ def command(
 
     Exits with 0 if the stores are the same, with 1 if they differ, with 3 if a part of a store could not be read.
     """
-    from reput.wings.inspect.diff_operation import diff
+    from reput.wings.inspect.api import diff
 
     opening.pop("index", None)
     report = diff(a, b, name=name, catalog=catalog, table=table, **opening)

@@ -94,7 +94,7 @@ def command(
     several stores could not be read (and none is damaged), and with 5 when there are only warnings. With --format
     nagios, the exit codes are those of a Nagios plugin.
     """
-    from reput.wings.fleet import Thresholds, fleet_lines, survey
+    from reput.wings.fleet.api import Thresholds, fleet_lines, survey
 
     lag_age_s = None if max_lag_age is None else max_lag_age / 1000
     age_s = None if max_age is None else max_age / 1000

@@ -113,14 +113,14 @@ def _print_stores(
     from reput.engine.stores import StoreState
 
     if layout == "nagios":
-        from reput.wings.fleet import nagios_lines, nagios_status
+        from reput.wings.fleet.api import nagios_lines, nagios_status
 
         status, code = nagios_status(report, Severity(fail_on))
         for line in nagios_lines(report, status):
             click.echo(line)
         return code
     if layout == "prometheus":
-        from reput.wings.fleet import prometheus_lines
+        from reput.wings.fleet.api import prometheus_lines
 
         for line in prometheus_lines(report.answers):
             click.echo(line)

@@ -50,7 +50,7 @@ def command(
 
     Exits with 3 if an IndexFile does not cover all of the log between its first and its last message.
     """
-    from reput.engine.check.prove import prove
+    from reput.engine.check import prove
 
     store = given.one
     if store is None or resume is not None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reput.base import printable
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
     config_options,
@@ -20,7 +19,7 @@ from reput.cli.options import (
 from reput.errors import UsageError
 
 if TYPE_CHECKING:
-    from reput.engine.check.repair.plan import Plan
+    from reput.engine.check import Plan
     from reput.engine.stores import Chosen
 
 
@@ -80,21 +79,17 @@ def command(
             raise UsageError("--undo: cannot be combined with --plan, --truncate-tail or --salvage")
         return _undo(store, as_json)
     from reput.cli.progress import PhaseBars
-    from reput.engine.check.repair.driver import check_repairable, settle_repair
-    from reput.engine.check.repair_operation import repair
-    from reput.engine.check.repair_text import plan_lines
+    from reput.engine.check import RepairReport, prepare_repair, repair
 
-    # Finish or undo an interrupted swap first. Otherwise `store` may be a half-built folder.
-    if not plan_only:
-        settle_repair(store)
-    # Check the store before its settings. If it cannot be repaired at all, the error should not be about settings.
-    check_repairable(store)
+    # Finish or undo an interrupted swap first. Otherwise `store` may be a half-built folder. Check the store before its
+    # settings: if it cannot be repaired at all, the error should not be about settings.
+    prepare_repair(store, plan_only=plan_only)
     config = given_config(store, broker_config, sizes, writes=True)
     with PhaseBars() as progress:
 
         def show(plan: Plan) -> None:
             with progress.aside():
-                click.echo("\n".join(map(printable, plan_lines(plan))))
+                click.echo(RepairReport(plan, is_done=False))
 
         report = repair(
             store, plan_only=plan_only, truncate_tail=truncate_tail, salvage=salvage, config=config,
@@ -108,7 +103,7 @@ def command(
 
 
 def _undo(store: str, as_json: bool) -> int:
-    from reput.engine.check.repair_operation import undo_repair
+    from reput.engine.check import undo_repair
 
     undone = undo_repair(store)
     click.echo(json.dumps(undone.as_dict(), indent=2) if as_json else str(undone))

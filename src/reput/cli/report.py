@@ -21,7 +21,7 @@ from reput.cli.output import check_page, warn, write_page
 
 if TYPE_CHECKING:
     from reput.engine.stores import Chosen, StoreAnswer
-    from reput.wings.inspect.report import StoreReport
+    from reput.wings.inspect.api import StoreReport
 
 
 @click.command(
@@ -62,7 +62,7 @@ def command(
     """
     from reput.cli.progress import PhaseBars
     from reput.io import writing_to
-    from reput.wings.inspect.report import report
+    from reput.wings.inspect.api import report
 
     store = given.one
     if store is None or resume is not None:

@@ -52,13 +52,11 @@ def scrub_stores(
             time.sleep(max(begun + _LEAST_PASS_S - time.monotonic(), 0))
     if failed:
         return DAMAGED
-    severity = next((one for one in (Severity.DAMAGE, Severity.WARNING) if one in worst), None)
-    return code_of(severity, fail_on)
+    return code_of(Severity.worst(worst), fail_on)
 
 
 def _scrub_one(store: NamedStore, rate: int | None, as_json: bool) -> Severity | None:
-    from reput.engine.check import DEFAULT_RATE, scrub
-    from reput.engine.check.operation import finding_fields, finding_lines
+    from reput.engine.check import DEFAULT_RATE, finding_fields, finding_lines, scrub
 
     path, settings = store.arguments()
 

@@ -93,7 +93,7 @@ def _lag(
     Exits with 1 if no group has committed an offset, with 3 if a store could not be read or a lag is
     unknown.
     """
-    from reput.wings.fleet.lag import lag
+    from reput.wings.fleet.api import lag
 
     store = given.one
     if store is None:
@@ -110,7 +110,7 @@ def _lag(
 def _lag_of_stores(given: GivenStores, as_json: bool, **options: Any) -> int:
     from reput.cli.progress import StoresBar
     from reput.engine.stores import over_stores
-    from reput.wings.fleet.lag import lag, lag_lines
+    from reput.wings.fleet.api import lag, lag_lines
 
     stores = given.named()
     with StoresBar(len(stores)) as bar:
@@ -341,7 +341,7 @@ def _faults(store: str, as_json: bool, **opening: Any) -> int:
 
     Exits with 0 if no trace was found, and with 5 otherwise.
     """
-    from reput.wings.fleet import broker_faults
+    from reput.wings.fleet.api import broker_faults
 
     report = broker_faults(store, **opening)
     if as_json:

@@ -50,7 +50,7 @@ def command(
     The whole log is read once. Nothing is written. Exits with 3 if a part of the log could not be
     read; the figures exclude that part.
     """
-    from reput.wings.inspect.stats_operation import stats
+    from reput.wings.inspect.api import stats
 
     store = given.one
     if store is None or resume is not None:

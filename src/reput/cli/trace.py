@@ -93,7 +93,7 @@ def command(
     """
     from reput.engine.stores import open_named
     from reput.io import writing_to
-    from reput.wings.inspect.trace_operation import trace
+    from reput.wings.inspect.api import trace
     from reput.wings.inspect.trace_text import life_lines
 
     refuse_a_message(given, "reput trace {store} --id {text}, or --key {text}")

@@ -13,7 +13,7 @@ from reput.engine.tables import answer_lines, find, keys_of
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.format.host import Host
 from reput.io import scratch_file
-from reput.wings.inspect.stats_operation import stats
+from reput.wings.inspect.api import stats
 from reput.wings.lakes import export
 
 

@@ -6,6 +6,6 @@ finding is defined once, in `Kind`.
 """
 
 from reput.base.findings.finding import Finding
-from reput.base.findings.kinds import Kind, Remedy, Severity
+from reput.base.findings.kinds import Kind, Remedy, Repair, Severity
 
-__all__ = ["Finding", "Kind", "Remedy", "Severity"]
+__all__ = ["Finding", "Kind", "Remedy", "Repair", "Severity"]

@@ -1,8 +1,10 @@
-"""The kinds of findings: name, severity, remedy and meaning."""
+"""The kinds of findings. One record has all that reput knows of a kind: severity, remedy, meaning, cost, repair."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from enum import Flag, StrEnum, auto
 
 
 class Severity(StrEnum):
@@ -12,9 +14,15 @@ class Severity(StrEnum):
     WARNING = "warning"  # unusual, but every message and every entry is there
     DAMAGE = "damage"  # bytes are lost or wrong
 
+    @classmethod
+    def worst(cls, severities: Iterable[Severity | None]) -> Severity | None:
+        """Return the worst of these severities; None if nothing is wrong."""
+        present = set(severities)
+        return next((one for one in (cls.DAMAGE, cls.WARNING) if one in present), None)
+
 
 class Remedy(StrEnum):
-    """The remedy of a finding, in words. `reput.engine.check.operation.repair_command` returns the command."""
+    """The remedy of a finding, in words. `repair_command` returns the command."""
 
     NONE = "nothing to do"
     REBUILD_INDEXES = "rebuild the indexes from the CommitLog"
@@ -23,293 +31,420 @@ class Remedy(StrEnum):
     RESTORE_FILE = "restore the file from a replica or a backup"
 
 
+class Repair(Flag):
+    """What `reput repair` does to remove a finding."""
+
+    NOTHING = 0
+    QUEUES = auto()  # rebuild the ConsumeQueues
+    INDEX = auto()  # rebuild the IndexFiles
+    CHECKPOINT = auto()  # write the checkpoint
+    ABORT = auto()  # remove `abort`, because the repaired store is recovered
+    DROP = auto()  # leave the file out of the repaired store
+    TRUNCATE = auto()  # cut the end of the log, with --truncate-tail
+    SALVAGE = auto()  # fill ranges of the log, with --salvage
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """All that is known of a kind of finding. docs/findings.md has a row per kind.
+
+    Attributes:
+        name: The name in JSON, in texts and in docs/findings.
+        severity: How much such a finding matters.
+        remedy: What to do about it.
+        meaning: What is wrong, in words.
+        cost: The usual consequence; empty if each finding states its own, or if there is none. With a `noun`, a text
+            with two placeholders: the number with its noun, and the time or times at which the messages were stored.
+        noun: A noun for the things that a finding's `count` counts, if each belongs to a message.
+        repair: What `reput repair` does; NOTHING if it leaves such findings.
+        is_unreadable: Whether the finding's range is a part of the log that cannot be read.
+        in_check: Whether `reput check` reports it. Then docs/findings has a page of its own for the kind.
+    """
+
+    name: str
+    severity: Severity
+    remedy: Remedy
+    meaning: str
+    cost: str = ""
+    noun: str = ""
+    repair: Repair = Repair.NOTHING
+    is_unreadable: bool = False
+    in_check: bool = True
+
+
 class Kind(StrEnum):
-    """A kind of finding: its name, severity, remedy and meaning."""
+    """A kind of finding. Its attributes are those of `_Record`."""
 
     severity: Severity
     remedy: Remedy
     meaning: str
+    cost: str
+    noun: str
+    repair: Repair
+    is_unreadable: bool
+    in_check: bool
 
-    def __new__(cls, name: str, severity: Severity, remedy: Remedy, meaning: str) -> Kind:
-        kind = str.__new__(cls, name)
-        kind._value_ = name
-        kind.severity, kind.remedy, kind.meaning = severity, remedy, meaning
+    def __new__(cls, record: _Record) -> Kind:
+        kind = str.__new__(cls, record.name)
+        kind._value_ = record.name
+        for attribute in fields(record)[1:]:
+            setattr(kind, attribute.name, getattr(record, attribute.name))
         return kind
 
     # The CommitLog
-    UNREADABLE_RECORD = (
+    UNREADABLE_RECORD = _Record(
         "unreadable_record", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "bytes of the log that cannot be read as records, although the log continues after them",
+        repair=Repair.SALVAGE, is_unreadable=True,
     )  # fmt: skip
-    RECORD_SIZE_MISMATCH = (
+    RECORD_SIZE_MISMATCH = _Record(
         "record_size_mismatch", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "a record whose TOTALSIZE is not the sum of its parts",
+        repair=Repair.SALVAGE, is_unreadable=True,
     )  # fmt: skip
-    UNDECODABLE_MESSAGE = (
+    UNDECODABLE_MESSAGE = _Record(
         "undecodable_message", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "a record with a part that cannot be decoded: its hosts, properties or compressed body",
+        in_check=False,
     )  # fmt: skip
-    BODY_TOO_LARGE = (
+    BODY_TOO_LARGE = _Record(
         "body_too_large", Severity.WARNING, Remedy.NONE,
         "a compressed body that exceeds the limit for decompression; readers return it as stored",
+        in_check=False,
     )  # fmt: skip
-    BODY_CRC = (
+    BODY_CRC = _Record(
         "body_crc", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "a record whose body does not match the CRC that it states",
+        cost="{} stored {} without the body that was sent", noun="message",
+        repair=Repair.SALVAGE,
     )  # fmt: skip
-    RECORD_CRC = (
+    RECORD_CRC = _Record(
         "record_crc", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "a record of 5.x with a correct body that does not match the CRC of the whole record",
+        cost="{} stored {} whose keys, properties or place may be wrong", noun="message",
     )  # fmt: skip
-    MISSING_LOG_FILE = (
+    MISSING_LOG_FILE = _Record(
         "missing_log_file", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "offsets between the first and the last file of the log that no file contains",
+        cost="all messages of the missing file",
+        is_unreadable=True,
     )  # fmt: skip
-    LOST_LOG_END = (
+    # A repair does not bring these messages back. It removes the index entries that lead to them.
+    LOST_LOG_END = _Record(
         "lost_log_end", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "the log ends before a message that its index, a queue or the checkpoint knows of",
+        repair=Repair.QUEUES,
     )  # fmt: skip
-    MISPLACED_RECORD = (
+    MISPLACED_RECORD = _Record(
         "misplaced_record", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "a record that states another physical offset than its place",
+        cost="{} stored {} are at places that no index points to", noun="message",
     )  # fmt: skip
-    LOG_FILE_SIZE = (
+    LOG_FILE_SIZE = _Record(
         "log_file_size", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "a CommitLog file of another size than the others, with which a broker does not start",
+        cost="a broker refuses the store",
+        repair=Repair.TRUNCATE | Repair.SALVAGE, is_unreadable=True,
     )  # fmt: skip
-    LOG_FILE_NAME = (
+    LOG_FILE_NAME = _Record(
         "log_file_name", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "CommitLog files that overlap: a name is not the offset of its file's first byte",
     )  # fmt: skip
-    FOREIGN_LOG_FILE = (
+    FOREIGN_LOG_FILE = _Record(
         "foreign_log_file", Severity.WARNING, Remedy.REMOVE_FILE,
         "something in commitlog/ that is not a CommitLog file; a broker does not start with it",
+        repair=Repair.DROP,
     )  # fmt: skip
-    TORN_LOG_END = (
+    TORN_LOG_END = _Record(
         "torn_log_end", Severity.WARNING, Remedy.RECOVER,
         "unreadable bytes after the last record of the log",
+        repair=Repair.TRUNCATE,
     )  # fmt: skip
-    UNCOVERED_RANGE = (
+    UNCOVERED_RANGE = _Record(
         "uncovered_range", Severity.DAMAGE, Remedy.NONE,
         "a range of the log for which nothing shows that the answer has all of its messages",
     )  # fmt: skip
-    EXPIRED_UNREAD = (
+    EXPIRED_UNREAD = _Record(
         "expired_unread", Severity.DAMAGE, Remedy.NONE,
         "messages that expired before they were read",
+        in_check=False,
     )  # fmt: skip
 
-    REPLICA_DIFFERS = (
+    REPLICA_DIFFERS = _Record(
         "replica_differs", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "stores with one cluster and broker name whose logs have different bytes at one offset",
     )  # fmt: skip
 
     # ConsumeQueues
-    PARTIAL_QUEUE_ENTRY = (
+    PARTIAL_QUEUE_ENTRY = _Record(
         "partial_queue_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "bytes at the end of a ConsumeQueue file that are not a whole entry",
+        repair=Repair.QUEUES, in_check=False,
     )  # fmt: skip
-    QUEUE_GAP = (
+    QUEUE_GAP = _Record(
         "queue_gap", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "an unwritten entry, which ends its queue although later entries are written",
+        cost="consumers do not get past it",
+        repair=Repair.QUEUES,
     )  # fmt: skip
-    QUEUE_DISORDER = (
+    QUEUE_DISORDER = _Record(
         "queue_disorder", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "an entry that leads to an offset before the end of the previous entry's message",
+        cost="consumers get messages twice, in the wrong order, or not at all",
+        repair=Repair.QUEUES,
     )  # fmt: skip
-    FOREIGN_QUEUE_ENTRY = (
+    FOREIGN_QUEUE_ENTRY = _Record(
         "foreign_queue_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "an entry that leads to a message of another queue, or of another position in the queue",
+        cost="consumers get a message of another queue, or an error",
+        repair=Repair.QUEUES,
     )  # fmt: skip
-    MISSING_QUEUE_ENTRY = (
+    MISSING_QUEUE_ENTRY = _Record(
         "missing_queue_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "messages that were dispatched but have no entry in their queue",
+        cost="{} stored {} cannot be consumed", noun="message",
+        repair=Repair.QUEUES,
     )  # fmt: skip
-    QUEUES_DELETED = (
+    QUEUES_DELETED = _Record(
         "queues_deleted", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "a log with messages but no ConsumeQueue at all",
+        repair=Repair.QUEUES,
     )  # fmt: skip
-    MISSING_QUEUE = (
+    MISSING_QUEUE = _Record(
         "missing_queue", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "a queue with messages in the log that has no ConsumeQueue",
+        repair=Repair.QUEUES,
     )  # fmt: skip
-    MISSING_QUEUE_FILE = (
+    MISSING_QUEUE_FILE = _Record(
         "missing_queue_file", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "a ConsumeQueue file that is missing between two others",
+        cost="its messages cannot be consumed",
+        repair=Repair.QUEUES,
     )  # fmt: skip
-    QUEUE_FILE_SIZE = (
+    QUEUE_FILE_SIZE = _Record(
         "queue_file_size", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "a ConsumeQueue file of another size than the others, with which a broker does not start",
+        cost="a broker refuses the store",
+        repair=Repair.QUEUES,
     )  # fmt: skip
-    UNCERTAIN_SIZE = (
+    UNCERTAIN_SIZE = _Record(
         "uncertain_size", Severity.WARNING, Remedy.NONE,
         "files of one kind that do not show their size for certain; commands that write need the broker's settings",
     )  # fmt: skip
-    WRONG_QUEUE_ENTRY = (
+    WRONG_QUEUE_ENTRY = _Record(
         "wrong_queue_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "an entry whose size or tags code differs from its message",
+        cost="{} stored {} cannot be consumed, or pass a wrong filter", noun="message",
+        repair=Repair.QUEUES,
     )  # fmt: skip
-    MISPLACED_QUEUE_ENTRY = (
+    MISPLACED_QUEUE_ENTRY = _Record(
         "misplaced_queue_entry", Severity.WARNING, Remedy.NONE,
         "an entry whose number is not the queue offset of its message",
+        cost="{} stored {} with another queue offset than stated", noun="message",
     )  # fmt: skip
-    LMQ_OFFSETS_RESTARTED = (
+    LMQ_OFFSETS_RESTARTED = _Record(
         "lmq_offsets_restarted", Severity.WARNING, Remedy.NONE,
         "messages of an %LMQ% queue that were not dispatched because its queue offsets restarted "
         "at 0",
+        cost="{} stored {} cannot be consumed", noun="message",
     )  # fmt: skip
-    TOPIC_RECREATED = (
+    TOPIC_RECREATED = _Record(
         "topic_recreated", Severity.INFO, Remedy.NONE,
         "messages of a topic that was deleted and created again: its queues have entries for newer messages only",
+        cost="{} stored {} cannot be consumed", noun="message",
     )  # fmt: skip
-    TOPIC_DELETED = (
+    TOPIC_DELETED = _Record(
         "topic_deleted", Severity.INFO, Remedy.NONE,
         "messages without a queue whose topic is not in config/topics.json: the topic was deleted",
     )  # fmt: skip
-    QUEUE_OFFSET_DISORDER = (
+    QUEUE_OFFSET_DISORDER = _Record(
         "queue_offset_disorder", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "a message without an entry whose queue offset does not fit between its neighbours in the log",
     )  # fmt: skip
-    UNDISPATCHED_TAIL = (
+    UNDISPATCHED_TAIL = _Record(
         "undispatched_tail", Severity.WARNING, Remedy.REBUILD_INDEXES,
         "messages at the end of the log that were not dispatched",
+        cost="{} stored {} cannot be consumed until dispatched", noun="message",
+        repair=Repair.QUEUES | Repair.INDEX,
     )  # fmt: skip
-    SKIPPED_AT_START = (
+    SKIPPED_AT_START = _Record(
         "skipped_at_start", Severity.WARNING, Remedy.RECOVER,
         "a message that the next start of a 5.x broker does not dispatch: it begins where the queues end",
+        repair=Repair.QUEUES,
     )  # fmt: skip
 
     # IndexFiles
-    INDEX_FILE_SIZE = (
+    INDEX_FILE_SIZE = _Record(
         "index_file_size", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "an IndexFile whose size does not match its slots and items",
+        cost="keys whose items are missing cannot be found",
+        repair=Repair.INDEX,
     )  # fmt: skip
-    INDEX_HEADER = (
+    INDEX_HEADER = _Record(
         "index_header", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "an IndexFile whose header contradicts its slots and items, or the log",
+        cost="queries by key skip the file, or miss keys",
+        repair=Repair.INDEX,
     )  # fmt: skip
-    INDEX_SLOT = (
+    INDEX_SLOT = _Record(
         "index_slot", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "a slot that leads to an item that does not exist or belongs to another slot",
+        cost="keys of that slot cannot be found",
+        repair=Repair.INDEX,
     )  # fmt: skip
-    INDEX_ITEM = (
+    INDEX_ITEM = _Record(
         "index_item", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "an item with an impossible hash or offset, or a link to an item that cannot precede it",
+        cost="keys of that chain cannot be found",
+        repair=Repair.INDEX,
     )  # fmt: skip
-    UNREACHABLE_INDEX_ITEM = (
+    UNREACHABLE_INDEX_ITEM = _Record(
         "unreachable_index_item", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "items that no slot and no other item points to",
+        cost="keys of these items, and of items they lead to, cannot be found",
+        repair=Repair.INDEX,
     )  # fmt: skip
-    BROKEN_INDEX_CHAIN = (
+    BROKEN_INDEX_CHAIN = _Record(
         "broken_index_chain", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "a chain of items that cannot be followed to its end",
+        cost="older keys of that slot cannot be found",
+        repair=Repair.INDEX,
     )  # fmt: skip
-    STALE_INDEX_ENTRY = (
+    STALE_INDEX_ENTRY = _Record(
         "stale_index_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "an item that points to no message, or to a message without its key",
+        cost="a query returns a message without the key, which the client drops",
+        repair=Repair.INDEX,
     )  # fmt: skip
-    INDEX_DELETED = (
+    INDEX_DELETED = _Record(
         "index_deleted", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "a log with keys but no IndexFile at all",
+        repair=Repair.INDEX,
     )  # fmt: skip
-    MISSING_INDEX_ENTRY = (
+    MISSING_INDEX_ENTRY = _Record(
         "missing_index_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "keys of messages without an entry in any IndexFile",
+        cost="{} of messages stored {} cannot be found by key", noun="key",
+        repair=Repair.INDEX,
     )  # fmt: skip
-    INDEX_FILE_LOST = (
+    INDEX_FILE_LOST = _Record(
         "index_file_lost", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "the entries of whole IndexFiles, missing between two others",
+        cost="{} of messages stored {} cannot be found by key", noun="key",
+        repair=Repair.INDEX,
     )  # fmt: skip
-    DUPLICATE_INDEX_ENTRY = (
+    DUPLICATE_INDEX_ENTRY = _Record(
         "duplicate_index_entry", Severity.WARNING, Remedy.REBUILD_INDEXES,
         "repeated entries for a key of a message",
+        cost="{} of messages stored {} are returned twice by queries", noun="key",
+        repair=Repair.INDEX,
     )  # fmt: skip
-    INDEX_TIME = (
+    INDEX_TIME = _Record(
         "index_time", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "an entry or a header whose time differs from its message's",
+        cost="{} of messages stored {} are found for the wrong time window", noun="key",
+        repair=Repair.INDEX,
     )  # fmt: skip
-    INDEX_FILE_ORDER = (
+    INDEX_FILE_ORDER = _Record(
         "index_file_order", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "IndexFiles whose names do not sort in the order of their contents",
+        repair=Repair.INDEX,
     )  # fmt: skip
-    INDEX_AHEAD_OF_LOG = (
+    INDEX_AHEAD_OF_LOG = _Record(
         "index_ahead_of_log", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "entries for messages after the end of the log",
+        repair=Repair.INDEX,
     )  # fmt: skip
-    INDEX_DATABASE = (
+    INDEX_DATABASE = _Record(
         "index_database", Severity.WARNING, Remedy.NONE,
         "an index of keys in RocksDB that lacks entries, has others, or cannot be read",
     )  # fmt: skip
 
     # Findings about the store's small files, and about the store as a whole
-    CHECKPOINT = (
+    CHECKPOINT = _Record(
         "checkpoint", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "a checkpoint whose size differs from a broker's, or with an impossible time",
+        cost="after a crash a broker begins its recovery at the wrong place",
+        repair=Repair.CHECKPOINT,
     )  # fmt: skip
-    CHECKPOINT_MISSING = (
+    CHECKPOINT_MISSING = _Record(
         "checkpoint_missing", Severity.WARNING, Remedy.REBUILD_INDEXES,
         "a store without a checkpoint",
+        repair=Repair.CHECKPOINT,
     )  # fmt: skip
-    CHECKPOINT_AHEAD = (
+    CHECKPOINT_AHEAD = _Record(
         "checkpoint_ahead", Severity.WARNING, Remedy.REBUILD_INDEXES,
         "a checkpoint with a time after the last message, or an offset outside of the log",
+        repair=Repair.CHECKPOINT,
     )  # fmt: skip
-    TIMER_MESSAGE_LOST = (
+    TIMER_MESSAGE_LOST = _Record(
         "timer_message_lost", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "timer messages (5.x) that are to be delivered, but that the log no longer has",
     )  # fmt: skip
-    CONFIG_FILE = (
+    CONFIG_FILE = _Record(
         "config_file", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "a JSON file of config/ that a broker cannot read, or that is missing although its .bak exists",
     )  # fmt: skip
-    UNCLEAN_SHUTDOWN = (
+    UNCLEAN_SHUTDOWN = _Record(
         "unclean_shutdown", Severity.WARNING, Remedy.RECOVER,
         "a store that was not shut down cleanly",
+        repair=Repair.ABORT,
     )  # fmt: skip
-    CRASH_LOSES_INDEX = (
+    CRASH_LOSES_INDEX = _Record(
         "crash_loses_index", Severity.WARNING, Remedy.RECOVER,
         "IndexFiles that the next start deletes and does not rebuild whole",
+        repair=Repair.ABORT,
     )  # fmt: skip
-    STORE_IN_USE = (
+    STORE_IN_USE = _Record(
         "store_in_use", Severity.INFO, Remedy.NONE,
         "a store that is being written: only messages stored before the check began were checked",
     )  # fmt: skip
-    DISK_FULL = (
+    DISK_FULL = _Record(
         "disk_full", Severity.WARNING, Remedy.NONE,
         "a disk without room for one more log file, or that will be full soon",
+        in_check=False,
     )  # fmt: skip
-    LOG_GROWTH = (
+    LOG_GROWTH = _Record(
         "log_growth", Severity.WARNING, Remedy.NONE,
         "a log that grows faster than its limit",
+        in_check=False,
     )  # fmt: skip
-    GROUP_LAG = (
+    GROUP_LAG = _Record(
         "group_lag", Severity.WARNING, Remedy.NONE,
         "consumer groups that are further behind than their limit, in messages or in time",
+        in_check=False,
     )  # fmt: skip
-    OFFSET_OUTSIDE_QUEUE = (
+    OFFSET_OUTSIDE_QUEUE = _Record(
         "offset_outside_queue", Severity.WARNING, Remedy.NONE,
         "an offset that a consumer group has committed after the end of a queue",
+        in_check=False,
     )  # fmt: skip
-    PROOF_OLD = (
+    PROOF_OLD = _Record(
         "proof_old", Severity.WARNING, Remedy.NONE,
         "files that no scrub has proved for longer than the limit",
+        in_check=False,
     )  # fmt: skip
-    TIMER_ROLLED_AGAIN = (
+    TIMER_ROLLED_AGAIN = _Record(
         "timer_rolled_again", Severity.WARNING, Remedy.NONE,
         "messages that the timer has rolled again and again, a known fault of brokers",
+        in_check=False,
     )  # fmt: skip
-    COMMITTED_TWICE = (
+    COMMITTED_TWICE = _Record(
         "committed_twice", Severity.WARNING, Remedy.NONE,
         "transactions that were committed more than once, a known fault of brokers",
+        in_check=False,
     )  # fmt: skip
-    POP_LOST = (
+    POP_LOST = _Record(
         "pop_lost", Severity.WARNING, Remedy.NONE,
         "popped messages that were neither acknowledged nor revived, a known fault of brokers",
+        in_check=False,
     )  # fmt: skip
-    NO_NEW_MESSAGE = (
+    NO_NEW_MESSAGE = _Record(
         "no_new_message", Severity.WARNING, Remedy.NONE,
         "a store whose newest message is older than its limit",
+        in_check=False,
     )  # fmt: skip
-    FOREIGN_FILE = (
+    FOREIGN_FILE = _Record(
         "foreign_file", Severity.INFO, Remedy.NONE,
         "a file with a name that a broker does not use and ignores",
     )  # fmt: skip

@@ -5,6 +5,7 @@ A slot leads to its newest item, and each item to the next older item of the slo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -78,34 +79,45 @@ def inspect_index_file(
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    found = IndexInspection(
+    inspection = IndexInspection(
         path, size_of(path, storage), hash_slots=hash_slots, index_items=index_items
     )
     with storage.open(path) as reader:
-        found.header = decode_header(reader.read(0, HEADER_BYTES))
-        count = _checked_count(found)
+        inspection.header = decode_header(reader.read(0, HEADER_BYTES))
+        count = _checked_count(inspection)
         slots = np.frombuffer(reader.read(HEADER_BYTES, SLOT_BYTES * hash_slots), ">i4")
         hashes = np.zeros(count, np.int32)
         reached = np.zeros(count, np.bool_)
-        found.entries = count - 1
-        _read_items(reader, found, hashes, reached)
-    _check_slots(found, slots.astype(np.int32), hashes, reached)
-    _measure_chains(found, hashes)
-    return found
+        inspection.entries = count - 1
+        _read_items(reader, inspection, hashes, reached)
+    _check_slots(inspection, slots.astype(np.int32), hashes, reached)
+    _measure_chains(inspection, hashes)
+    return inspection
 
 
-def _checked_count(found: IndexInspection) -> int:
+def _checked_count(inspection: IndexInspection) -> int:
     """Return the header's count, limited to the number of items for which the file has room."""
-    count = found.header.next_item
-    if found.header.index_count < 0 or count > found.index_items:
-        reason = f"index count {found.header.index_count}, but the file has room for {found.index_items} items"
-        found.findings.append(Finding(Kind.INDEX_HEADER, found.path, reason, HEADER_BYTES - 4))
-    return min(count, found.index_items)
+    inspection.findings += item_count(inspection.path, inspection.header, inspection.index_items)
+    return min(inspection.header.next_item, inspection.index_items)
+
+
+def item_count(path: str, header: IndexHeader, index_items: int) -> Iterator[Finding]:
+    """Yield the finding for a header that counts more items than the file has room for."""
+    if not 0 <= header.index_count <= index_items:
+        detail = f"index count {header.index_count}, but the file has room for {index_items} items"
+        yield Finding(Kind.INDEX_HEADER, path, detail, HEADER_BYTES - 4)
+
+
+def slot_count(path: str, header: IndexHeader, used_slots: int) -> Iterator[Finding]:
+    """Yield the finding for a header that counts another number of used slots."""
+    if header.hash_slot_count != used_slots:
+        detail = f"the header counts {header.hash_slot_count} used slots, but {used_slots} are used"
+        yield Finding(Kind.INDEX_HEADER, path, detail, HEADER_BYTES - 8)
 
 
 def _read_items(
     reader: RangeReader,
-    found: IndexInspection,
+    inspection: IndexInspection,
     hashes: npt.NDArray[np.int32],
     reached: npt.NDArray[np.bool_],
 ) -> None:
@@ -113,7 +125,7 @@ def _read_items(
     last_offset = -1
     for first in range(1, len(hashes), _BLOCK_ITEMS):
         count = min(_BLOCK_ITEMS, len(hashes) - first)
-        at = item_position(found.hash_slots, first)
+        at = item_position(inspection.hash_slots, first)
         block = np.frombuffer(reader.read(at, count * ITEM_BYTES), ITEM_DTYPE)
         number = np.arange(first, first + count)
         hashes[first : first + count] = block["key_hash"]
@@ -121,29 +133,31 @@ def _read_items(
             block["physical_offset"].astype(np.int64),
             block["previous"].astype(np.int64),
         )
-        found.messages += int(np.count_nonzero(np.diff(offsets, prepend=last_offset)))
+        inspection.messages += int(np.count_nonzero(np.diff(offsets, prepend=last_offset)))
         last_offset = int(offsets[-1])
-        _note(found, number, block["key_hash"] < 0, "the key hash of item {} is negative")
-        _note(found, number, offsets < 0, "the physical offset of item {} is negative")
+        _note(inspection, number, block["key_hash"] < 0, "the key hash of item {} is negative")
+        _note(inspection, number, offsets < 0, "the physical offset of item {} is negative")
         linked = np.flatnonzero(previous)
         older = (previous[linked] > 0) & (previous[linked] < number[linked])
         _note(
-            found,
+            inspection,
             number[linked],
             ~older,
             "item {} leads to a later item, itself or none; the chain is cut here",
         )
         linked = linked[older]
-        slot, its = (
-            hashes[previous[linked]] % found.hash_slots,
-            block["key_hash"][linked] % found.hash_slots,
+        slot, own_slot = (
+            hashes[previous[linked]] % inspection.hash_slots,
+            block["key_hash"][linked] % inspection.hash_slots,
         )
-        _note(found, number[linked], slot != its, "item {} leads to an item of another slot")
+        _note(
+            inspection, number[linked], slot != own_slot, "item {} leads to an item of another slot"
+        )
         reached[previous[linked]] = True
 
 
 def _check_slots(
-    found: IndexInspection,
+    inspection: IndexInspection,
     slots: npt.NDArray[np.int32],
     hashes: npt.NDArray[np.int32],
     reached: npt.NDArray[np.bool_],
@@ -153,48 +167,55 @@ def _check_slots(
     if not inside.all():
         slot = int(used[np.argmin(inside)])
         reason = f"slot {slot} leads to item {slots[slot]}, but the last item is {len(hashes) - 1}"
-        found.findings.append(Finding(Kind.INDEX_SLOT, found.path, reason, slot_position(slot)))
-    used = used[inside]
-    own = hashes[slots[used]] % found.hash_slots == used
-    if not own.all():
-        slot = int(used[np.argmin(own)])
-        reason = f"slot {slot} leads to item {slots[slot]}, which is of another slot"
-        found.findings.append(Finding(Kind.INDEX_SLOT, found.path, reason, slot_position(slot)))
-    reached[slots[used]] = True
-    found.used_slots = len(used)
-    if len(used) != found.header.hash_slot_count:
-        reason = (
-            f"the header counts {found.header.hash_slot_count} used slots, but {len(used)} are used"
+        inspection.findings.append(
+            Finding(Kind.INDEX_SLOT, inspection.path, reason, slot_position(slot))
         )
-        found.findings.append(Finding(Kind.INDEX_HEADER, found.path, reason, HEADER_BYTES - 8))
+    used = used[inside]
+    is_of_slot = hashes[slots[used]] % inspection.hash_slots == used
+    if not is_of_slot.all():
+        slot = int(used[np.argmin(is_of_slot)])
+        reason = f"slot {slot} leads to item {slots[slot]}, which is of another slot"
+        inspection.findings.append(
+            Finding(Kind.INDEX_SLOT, inspection.path, reason, slot_position(slot))
+        )
+    reached[slots[used]] = True
+    inspection.used_slots = len(used)
+    inspection.findings += slot_count(inspection.path, inspection.header, len(used))
     lost = np.flatnonzero(~reached[1:]) + 1
-    found.unreachable = len(lost)
+    inspection.unreachable = len(lost)
     if len(lost):
-        others = f", and {len(lost) - 1} others" if len(lost) > 1 else ""
-        reason = f"item {lost[0]} is on no chain{others}"
-        at = item_position(found.hash_slots, int(lost[0]))
-        found.findings.append(Finding(Kind.UNREACHABLE_INDEX_ITEM, found.path, reason, at))
+        more = f", and {len(lost) - 1} others" if len(lost) > 1 else ""
+        reason = f"item {lost[0]} is on no chain{more}"
+        at = item_position(inspection.hash_slots, int(lost[0]))
+        inspection.findings.append(
+            Finding(Kind.UNREACHABLE_INDEX_ITEM, inspection.path, reason, at)
+        )
 
 
-def _measure_chains(found: IndexInspection, hashes: npt.NDArray[np.int32]) -> None:
+def _measure_chains(inspection: IndexInspection, hashes: npt.NDArray[np.int32]) -> None:
     """Count the items in each slot's chain, and group the counts by powers of two."""
-    slot_of = np.abs(hashes[1:].astype(np.int64)) % found.hash_slots
-    lengths = np.bincount(slot_of, minlength=found.hash_slots)
-    found.distinct_hashes = len(np.unique(hashes[1:]))
-    low, most = 0, int(lengths.max(initial=0))
-    while low <= most:
-        high = max(2 * low - 1, low)
-        slots = int(np.count_nonzero((lengths >= low) & (lengths <= high)))
-        found.chain_lengths.append((low, high, slots))
-        low = high + 1
+    slot_of = np.abs(hashes[1:].astype(np.int64)) % inspection.hash_slots
+    lengths = np.bincount(slot_of, minlength=inspection.hash_slots)
+    inspection.distinct_hashes = len(np.unique(hashes[1:]))
+    inspection.chain_lengths = slots_by_chain_length(np.bincount(lengths))
     longest = np.argsort(lengths, kind="stable")[::-1][:_LONGEST]
     for slot in longest[lengths[longest] > 0]:
         of_slot = np.unique(hashes[1:][slot_of == slot])
-        found.longest_chains.append(LongChain(int(slot), int(lengths[slot]), len(of_slot)))
+        inspection.longest_chains.append(LongChain(int(slot), int(lengths[slot]), len(of_slot)))
+
+
+def slots_by_chain_length(slots: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
+    """Group slots by chain length: 0, 1, 2-3, 4-7 and so on. `slots[n]` is the number of slots with n items."""
+    groups, low = [], 0
+    while low < len(slots):
+        high = max(2 * low - 1, low)
+        groups.append((low, high, int(slots[low : high + 1].sum())))
+        low = high + 1
+    return groups
 
 
 def _note(
-    found: IndexInspection,
+    inspection: IndexInspection,
     number: npt.NDArray[np.int64],
     wrong: npt.NDArray[np.bool_],
     reason: str,
@@ -202,7 +223,7 @@ def _note(
     """Report the first wrong item of a block, and the number of wrong items."""
     if wrong.any():
         item = int(number[np.argmax(wrong)])
-        others = int(np.count_nonzero(wrong)) - 1
-        text = reason.format(item) + (f", and {others} others" if others else "")
-        at = item_position(found.hash_slots, item)
-        found.findings.append(Finding(Kind.INDEX_ITEM, found.path, text, at))
+        count = int(np.count_nonzero(wrong)) - 1
+        text = reason.format(item) + (f", and {count} others" if count else "")
+        at = item_position(inspection.hash_slots, item)
+        inspection.findings.append(Finding(Kind.INDEX_ITEM, inspection.path, text, at))

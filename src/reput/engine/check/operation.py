@@ -11,10 +11,10 @@ from typing import Any
 
 from reput.base import (
     Finding,
-    Kind,
+    FindingsReport,
     Progress,
     Remedy,
-    Report,
+    Repair,
     Runner,
     SerialRunner,
     Severity,
@@ -31,7 +31,7 @@ from reput.io import is_url
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CheckReport(Report):
+class CheckReport(FindingsReport):
     """The report of a check.
 
     Attributes:
@@ -47,18 +47,10 @@ class CheckReport(Report):
     unread: Unread | None = None
 
     @property
-    def is_valid(self) -> bool:
-        """Return whether nothing is wrong."""
-        return not any(finding.is_wrong for finding in self.findings)
-
-    @property
-    def severity(self) -> Severity | None:
-        wrong = {finding.severity for finding in self.findings if finding.is_wrong}
-        return Severity.DAMAGE if Severity.DAMAGE in wrong else next(iter(wrong), None)
-
-    @property
     def headline(self) -> str:
-        first = next((one for one in self.findings if one.severity is self.severity), None)
+        first = next(
+            (finding for finding in self.findings if finding.severity is self.severity), None
+        )
         return self.last_line if first is None else f"{self.counted}; {first.kind}: {first}"
 
     @property
@@ -77,7 +69,9 @@ class CheckReport(Report):
     def counts(self) -> dict[str, int]:
         """Return the number of findings by severity, the worst first."""
         return {
-            severity.value: sum(one.count for one in self.findings if one.severity is severity)
+            severity.value: sum(
+                finding.count for finding in self.findings if finding.severity is severity
+            )
             for severity in (Severity.DAMAGE, Severity.WARNING, Severity.INFO)
         }
 
@@ -98,7 +92,7 @@ class CheckReport(Report):
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            **header(self.store, self.is_quick),
+            **check_header(self.store, self.is_quick),
             "valid": self.is_valid,
             "counts": self.counts,
             "unread": None if self.unread is None else asdict(self.unread),
@@ -158,7 +152,7 @@ def check(
     return CheckReport(fspath(store), tuple(findings), quick, next(iter(unread), None))
 
 
-def header(store: str, is_quick: bool) -> dict[str, Any]:
+def check_header(store: str, is_quick: bool) -> dict[str, Any]:
     """Return the first object of the JSON lines, which describes the check."""
     return {"schema": CHECK_SCHEMA, "store": store, "mode": "quick" if is_quick else "full"}
 
@@ -184,18 +178,7 @@ def finding_lines(finding: Finding, store: str) -> Iterator[str]:
 
 def repair_command(finding: Finding, store: str) -> str:
     """Return the command that repairs a finding; an empty text if no command repairs it."""
-    options = {
-        # No option of `reput repair` brings these messages back. The command only removes the index entries that lead
-        # to them.
-        Kind.LOST_LOG_END: "",
-        Kind.TORN_LOG_END: "--truncate-tail ",
-        Kind.LOG_FILE_SIZE: "--truncate-tail --salvage ",
-        Kind.UNREADABLE_RECORD: "--salvage ",
-        Kind.RECORD_SIZE_MISMATCH: "--salvage ",
-        Kind.BODY_CRC: "--salvage ",
-    }.get(finding.kind)
-    if options is None:
-        if finding.remedy in (Remedy.NONE, Remedy.RESTORE_FILE):
-            return ""
-        options = ""
-    return f"reput repair {options}{shlex.quote(store)}"
+    repair = finding.kind.repair
+    options = "--truncate-tail " if repair & Repair.TRUNCATE else ""
+    options += "--salvage " if repair & Repair.SALVAGE else ""
+    return f"reput repair {options}{shlex.quote(store)}" if repair else ""

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reput.base import Finding, Kind, Severity
+from reput.base import Finding, Severity
 from reput.core import Queue, facts_of
 from reput.errors import StoreAccessError
 from reput.io import OwnCache
 
 if TYPE_CHECKING:
-    from reput.engine.check.checking.log_check import LogFileFound
+    from reput.engine.check.checking.log_check import LogFileResult
 
 _FORM = 1
 _MOST_BYTES = 256 << 20
@@ -68,15 +68,15 @@ class Proofs:
     pass_ms: int
     passes: int = 0
     files: dict[str, ProvedFile] = field(default_factory=dict)
-    results: dict[str, LogFileFound] = field(default_factory=dict)
+    results: dict[str, LogFileResult] = field(default_factory=dict)
     findings: dict[str, list[tuple[int, Finding]]] = field(default_factory=dict)
 
     def note(self, part: str, findings: Iterable[Finding]) -> None:
         """Replace the findings of a part of the store. Only damage is kept: all else may change at any time."""
-        damage = [one for one in findings if one.severity is Severity.DAMAGE]
+        damage = [finding for finding in findings if finding.severity is Severity.DAMAGE]
         self.findings[part] = [
-            (inode_of(one.file), replace(one, file=name_in(self.folder, one.file)))
-            for one in damage
+            (inode_of(finding.file), replace(finding, file=name_in(self.folder, finding.file)))
+            for finding in damage
         ]
 
     def damage(self) -> Iterator[Finding]:
@@ -87,21 +87,23 @@ class Proofs:
                 if inode_of(path) == inode:
                     yield replace(finding, file=path)
 
+    def present(self) -> Iterator[tuple[str, str, ProvedFile]]:
+        """Yield name, path and proof of each file that was neither deleted nor replaced since a scrub saw it."""
+        for name, proof in self.files.items():
+            path = path_of(self.folder, name)
+            if inode_of(path) == proof.inode:
+                yield name, path, proof
+
     @property
     def unreadable_bytes(self) -> int:
         """Return the bytes of the log that cannot be read, as far as it was read."""
-        ranges = sorted({(one.start, one.stop) for one in self.damage() if one.kind in _UNREADABLE
-                         and one.physical_offset is not None})  # fmt: skip
+        ranges = sorted({(finding.start, finding.stop) for finding in self.damage() if finding.kind.is_unreadable
+                         and finding.physical_offset is not None})  # fmt: skip
         total, before = 0, 0
         for start, stop in ranges:
             total += max(stop - max(start, before), 0)
             before = max(before, stop)
         return total
-
-
-_UNREADABLE = frozenset(
-    {Kind.UNREADABLE_RECORD, Kind.RECORD_SIZE_MISMATCH, Kind.MISSING_LOG_FILE, Kind.LOG_FILE_SIZE}
-)
 
 
 def inode_of(path: str) -> int:
@@ -154,47 +156,56 @@ class ProofStore:
         self._cache.write(self._name, json.dumps(_encoded(proofs)).encode())
 
 
+def proofs_of(store: Path) -> Proofs | None:
+    """Return what the scrubs of this user have proved of a store; None if there were none. Raises StoreAccessError."""
+    return ProofStore(store).load()
+
+
 def _encoded(proofs: Proofs) -> dict[str, Any]:
     return {
         "form": _FORM,
         "pass_ms": proofs.pass_ms,
         "passes": proofs.passes,
-        "files": {n: [one.inode, one.seen_ms, one.proved_ms] for n, one in proofs.files.items()},
+        "files": {
+            n: [proof.inode, proof.seen_ms, proof.proved_ms] for n, proof in proofs.files.items()
+        },
         "results": {
             name: [
-                one.latest,
-                one.without_index,
-                [[*q, *of] for q, of in one.without_queue.items()],
+                result.latest,
+                result.without_index,
+                [[*q, *of] for q, of in result.without_queue.items()],
             ]
-            for name, one in proofs.results.items()
+            for name, result in proofs.results.items()
         },
         "findings": {
-            part: [[inode, one.as_json()] for inode, one in found]
-            for part, found in proofs.findings.items()
+            part: [[inode, finding.as_json()] for inode, finding in findings]
+            for part, findings in proofs.findings.items()
         },
     }
 
 
-def _decoded(folder: Path, stored: Mapping[str, Any]) -> Proofs | None:
+def _decoded(folder: Path, fields: Mapping[str, Any]) -> Proofs | None:
     # Imported here, because it loads the kernels, which a server needs later, if at all.
-    from reput.engine.check.checking.log_check import LogFileFound
+    from reput.engine.check.checking.log_check import LogFileResult
 
-    if stored["form"] != _FORM:
+    if fields["form"] != _FORM:
         return None
-    proofs = Proofs(folder, int(stored["pass_ms"]), int(stored["passes"]))
-    for name, (inode, seen_ms, proved_ms) in stored["files"].items():
+    proofs = Proofs(folder, int(fields["pass_ms"]), int(fields["passes"]))
+    for name, (inode, seen_ms, proved_ms) in fields["files"].items():
         proved = None if proved_ms is None else int(proved_ms)
         proofs.files[str(name)] = ProvedFile(int(inode), int(seen_ms), proved)
-    for name, (latest, without_index, queues) in stored["results"].items():
-        result = LogFileFound(None if latest is None else int(latest), {}, int(without_index))
+    for name, (latest, without_index, queues) in fields["results"].items():
+        result = LogFileResult(None if latest is None else int(latest), {}, int(without_index))
         for topic, queue_id, count, first in queues:
             result.without_queue[Queue(str(topic), int(queue_id))] = int(count), int(first)
         proofs.results[str(name)] = result
-    for part, found in stored["findings"].items():
-        proofs.findings[str(part)] = [(int(n), Finding.from_json(one)) for n, one in found]
+    for part, findings in fields["findings"].items():
+        proofs.findings[str(part)] = [
+            (int(n), Finding.from_json(finding)) for n, finding in findings
+        ]
     return proofs
 
 
-def without_entries(found: LogFileFound) -> LogFileFound:
+def without_entries(result: LogFileResult) -> LogFileResult:
     """Return the part of a result that the end of a pass needs."""
-    return replace(found, light={}, findings=[], unplaced=set())
+    return replace(result, light={}, findings=[], unplaced=set())

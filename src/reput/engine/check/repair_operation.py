@@ -7,21 +7,29 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
 
-from reput.base import Progress, Report, StoreConfig, checked, printable, silent
+from reput.base import Progress, Report, StoreConfig, checked, format_size, printable, silent
 from reput.core import log_bytes
-from reput.engine.check.repair import driver
-from reput.engine.check.repair.driver import (
+from reput.engine.check.repairing import driver
+from reput.engine.check.repairing.driver import (
     check_repairable,
     plan_repair,
     repair_store,
     settle_repair,
 )
-from reput.engine.check.repair.plan import Plan
-from reput.engine.check.repair_text import plan_lines
+from reput.engine.check.repairing.plan import Plan, Remaining
+from reput.engine.check.warm_up import warm_up
 from reput.engine.stores import Chosen, opened_runner
 
 REPAIR_SCHEMA = "reput-repair/1"
 """Version of the JSON form (docs/repair.md). The number is raised with every incompatible change."""
+_ASSUMED = (
+    "No IndexFile shows its sizes, so a broker's defaults are used. If the broker uses other sizes, pass "
+    "--broker-config, or --hash-slots and --index-items."
+)
+_MOVE = (
+    "A lost message without a placeholder gets a pre-blank entry in its queue, so that later entries "
+    "keep their queue offsets. In %LMQ% queues, later entries may get other queue offsets."
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -37,7 +45,7 @@ class RepairReport(Report):
         return not self.plan.remaining
 
     def lines(self) -> Iterator[str]:
-        yield from map(printable, plan_lines(self.plan))
+        yield from map(printable, _plan_lines(self.plan))
         if self.is_done:
             yield self.closing
 
@@ -48,6 +56,16 @@ class RepairReport(Report):
 
     def as_dict(self) -> dict[str, Any]:
         return {"schema": REPAIR_SCHEMA, **self.plan.as_json(), "done": self.is_done}
+
+
+def prepare_repair(store: str | PathLike[str], *, plan_only: bool) -> None:
+    """Finish or drop an interrupted repair, and refuse a store that cannot be repaired. With `plan_only`, only refuse.
+
+    Raises StoreNotFoundError, StoreLockedError, StoreAccessError, StoreError.
+    """
+    if not plan_only:
+        settle_repair(store)
+    check_repairable(store)
 
 
 @checked
@@ -80,11 +98,7 @@ def repair(
     Raises:
         StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, StoreError, UsageError.
     """
-    from reput.engine.check.warm_up import warm_up
-
-    if not plan_only:
-        settle_repair(store)
-    check_repairable(store)
+    prepare_repair(store, plan_only=plan_only)
     with opened_runner(Chosen.of(runner), log_bytes(store), warm_up) as tasks:
         plan = plan_repair(
             store, config=config, truncate_tail=truncate_tail, salvage=salvage, runner=tasks,
@@ -130,5 +144,40 @@ def undo_repair(store: str | PathLike[str]) -> UndoReport:
         StoreError: the store was written after the repair, or is not the repaired store.
         StoreAccessError: the operating system refuses an operation.
     """
-    undone = driver.undo_repair(store)
-    return UndoReport(fspath(store), undone.number, str(undone.repaired))
+    attempt = driver.undo_repair(store)
+    return UndoReport(fspath(store), attempt.number, str(attempt.undone))
+
+
+def _plan_lines(plan: Plan) -> Iterator[str]:
+    """Yield the steps, the remaining damage, and the cost."""
+    if plan.is_empty and not plan.remaining:
+        yield f"{plan.store} is valid: nothing to repair"
+        return
+    yield f"Repair of {plan.store}"
+    for step in plan.steps:
+        change = f"{step.name}: {step.detail}" if step.detail else step.name
+        yield f"  {step.verb:<8} {change} ({', '.join(step.why)})"
+    if plan.is_empty:
+        yield "  nothing is changed"
+    for remaining in plan.remaining:
+        yield f"  {'remains':<8} {remaining.finding.kind}: {remaining.finding}{_hint(remaining)}"
+    if plan.is_empty:
+        return
+    if plan.entries_move:
+        yield f"  {'note':<8} {_MOVE}"
+    if plan.sizes_assumed:
+        yield f"  {'note':<8} {_ASSUMED}"
+    yield f"  {'backup':<8} {plan.backup}"
+    needed, free = format_size(plan.needed_bytes), format_size(plan.free_bytes)
+    yield f"  {'needs':<8} about {needed} beside the store ({free} are free), {_time(plan.seconds)}"
+
+
+def _hint(remaining: Remaining) -> str:
+    return f"; --{remaining.asked.replace('_', '-')} repairs it" if remaining.asked else ""
+
+
+def _time(seconds: float) -> str:
+    """Return an estimated time, rounded."""
+    if seconds < 1:
+        return "less than 1 s"
+    return f"about {seconds:,.0f} s" if seconds < 120 else f"about {seconds / 60:,.0f} min"

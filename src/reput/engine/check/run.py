@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator
 from os import PathLike, fspath
 from pathlib import Path
 
-from reput.base import Finding, Kind, Progress, Runner, SerialRunner, StoreConfig, silent
+from reput.base import Finding, Progress, Runner, SerialRunner, StoreConfig, silent
 from reput.engine.check.checking.checked_store import CheckedStore, Unread, look_at
+from reput.engine.check.checking.checkpoint import checkpoint_findings
 from reput.engine.check.checking.config_files import config_findings
 from reput.engine.check.checking.tally import sampled
-from reput.engine.check.marker_inspection import inspect_checkpoint
-from reput.errors import FormatError, UsageError
-from reput.format.file_names import CHECKPOINT_FILE
+from reput.errors import UsageError
 from reput.io import is_url
 
 CHECK_SCHEMA = "reput-check/1"
@@ -64,17 +63,17 @@ def check_store(
             f"{fspath(store)}: check reads only local stores; download the store, or compare it "
             f"with a local copy by reput diff"
         )
-    found = look_at(Path(store).absolute(), config)
-    yield from sampled(_findings(found, quick, runner or SerialRunner(), progress))
+    checked_store = look_at(Path(store).absolute(), config)
+    yield from sampled(_findings(checked_store, quick, runner or SerialRunner(), progress))
     if quick:
-        on_unread(found.unread)
+        on_unread(checked_store.unread)
 
 
 def _findings(
     store: CheckedStore, quick: bool, runner: Runner, progress: Progress
 ) -> Iterator[Finding]:
     yield from store.findings
-    yield from _checkpoint(store)
+    yield from checkpoint_findings(store)
     yield from config_findings(store)
     if quick:
         from reput.engine.check.checking.quick_check import quick_findings
@@ -86,14 +85,3 @@ def _findings(
     from reput.engine.check.checking.full_check import FullCheck
 
     yield from FullCheck(store, runner, progress).run()
-
-
-def _checkpoint(store: CheckedStore) -> Iterator[Finding]:
-    path = store.path / CHECKPOINT_FILE
-    # Do not read the checkpoint of a running broker, which may be rewriting it. Do not follow a link, which may lead
-    # out of the store.
-    if store.has_checkpoint and not store.is_live and not path.is_symlink():
-        try:
-            yield from inspect_checkpoint(str(path)).findings
-        except FormatError as error:
-            yield Finding.of_error(Kind.CHECKPOINT, error)

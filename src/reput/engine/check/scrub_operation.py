@@ -19,9 +19,8 @@ from typing import Any
 
 from reput.base import (
     Finding,
-    Report,
+    FindingsReport,
     SerialRunner,
-    Severity,
     StoreConfig,
     checked,
     counted,
@@ -31,7 +30,7 @@ from reput.base import (
 )
 from reput.engine.check.checking.checked_store import CheckedStore, look_at
 from reput.engine.check.checking.full_check import FullCheck
-from reput.engine.check.checking.log_check import LogFileFound
+from reput.engine.check.checking.log_check import LogFileResult
 from reput.engine.check.checking.tally import sampled
 from reput.engine.check.proofs import (
     STORE,
@@ -73,7 +72,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ScrubReport(Report):
+class ScrubReport(FindingsReport):
     """The result of one pass of a scrub.
 
     Attributes:
@@ -91,17 +90,8 @@ class ScrubReport(Report):
     passes: int
 
     @property
-    def is_valid(self) -> bool:
-        return self.severity is None
-
-    @property
-    def severity(self) -> Severity | None:
-        found = {one.severity for one in self.findings}
-        return next((one for one in (Severity.DAMAGE, Severity.WARNING) if one in found), None)
-
-    @property
     def headline(self) -> str:
-        wrong = sum(one.count for one in self.findings if one.is_wrong)
+        wrong = sum(finding.count for finding in self.findings if finding.is_wrong)
         verdict = counted(wrong, "problem") if wrong else "valid"
         files = f"{counted(self.files, 'file')} proved, {format_size(self.log_bytes)} of log"
         return f"pass {self.passes:,}: {files}: {verdict}"
@@ -113,7 +103,7 @@ class ScrubReport(Report):
         return {
             "store": self.store, "pass": self.passes, "files": self.files,
             "log_bytes": self.log_bytes, "valid": self.is_valid,
-            "findings": [one.as_json() for one in self.findings],
+            "findings": [finding.as_json() for finding in self.findings],
         }  # fmt: skip
 
 
@@ -147,10 +137,10 @@ def scrub(
     if is_url(store):
         raise UsageError(f"{fspath(store)}: a scrub reads only stores on this machine")
     path = Path(store).absolute()
-    looked = look_at(path, config)
+    checked_store = look_at(path, config)
     place = ProofStore(path)
     with locked(place.lock_path(), "another process scrubs this store", ["scrub"]):
-        one_pass = _Pass(looked, place, on_step)
+        one_pass = _Pass(checked_store, place, on_step)
         findings: list[Finding] = []
         meter = (lambda count: None) if rate is None else Pace(rate)
         with FileReader.metered(meter):
@@ -158,9 +148,9 @@ def scrub(
                 findings.append(finding)
                 on_finding(finding)
         proofs = one_pass.proofs
-        size = sum(file.size for file in looked.files)
+        size = sum(file.size for file in checked_store.files)
         return ScrubReport(
-            fspath(store), tuple(findings), one_pass.proved, size, proofs.passes
+            fspath(store), tuple(findings), one_pass.proof_count, size, proofs.passes
         )  # fmt: skip
 
 
@@ -171,7 +161,7 @@ class _Pass:
         self._store, self._place, self._on_step = store, place, on_step
         self._full = FullCheck(store, SerialRunner(), silent)
         self.proofs = place.load() or Proofs(store.path, now_ms())
-        self.proved, self._begun_ms = 0, 0
+        self.proof_count, self._begun_ms = 0, 0
 
     def run(self) -> Iterator[Finding]:
         store, full, proofs = self._store, self._full, self.proofs
@@ -179,19 +169,19 @@ class _Pass:
         begun = [*full.begin()]
         yield from begun
         self._see_files()
-        known: dict[int, LogFileFound] = {
+        results: dict[int, LogFileResult] = {
             number: proofs.results[name_in(store.path, file.path)]
             for number, file in enumerate(store.files)
-            if self._is_proved(file.path)
+            if self._has_proof(file.path)
         }
         self._begun_ms = max(now_ms(), proofs.pass_ms)
-        for file, found, findings in full.steps(known):
+        for file, result, findings in full.steps(results):
             name = name_in(store.path, file.path)
             self._on_step("read", file.path)
             # The file was read between the end of the previous step and now, so the earlier time is safe.
             proofs.files[name].proved_ms = self._begun_ms
             self._begun_ms = max(now_ms(), proofs.pass_ms)
-            proofs.results[name] = without_entries(found)
+            proofs.results[name] = without_entries(result)
             proofs.note(name, findings)
             self._place.keep(proofs)
             self._on_step("kept", file.path)
@@ -218,7 +208,7 @@ class _Pass:
                 proofs.results.pop(name, None)
         self._place.keep(proofs)
 
-    def _is_proved(self, path: str) -> bool:
+    def _has_proof(self, path: str) -> bool:
         """Return whether the current pass has proved a log file."""
         name = name_in(self._store.path, path)
         proved_ms = self.proofs.files[name].proved_ms
@@ -235,20 +225,24 @@ class _Pass:
             proofs.files[name_in(store.path, file.path)].proved_ms for file in store.files
         ]
         for paths, numbers in self._full.leading_into():
-            proved = [times[number] for number in numbers]
+            times_ms = [times[number] for number in numbers]
             for path in paths:
-                known = [one for one in proved if one is not None]
-                oldest = min(known, default=ending_ms) if len(known) == len(proved) else None
+                proof_times = [time_ms for time_ms in times_ms if time_ms is not None]
+                oldest = (
+                    min(proof_times, default=ending_ms)
+                    if len(proof_times) == len(times_ms)
+                    else None
+                )
                 # A file that was created during the pass is proved by the next one.
-                if (seen := proofs.files.get(name_in(store.path, path))) is not None:
-                    seen.proved_ms = oldest
+                if (proof := proofs.files.get(name_in(store.path, path))) is not None:
+                    proof.proved_ms = oldest
         # A log file after the end of the log has only zeros. Nothing leads into it.
         for number, file in enumerate(store.files):
             if times[number] is None and number > store.last_file:
                 proofs.files[name_in(store.path, file.path)].proved_ms = ending_ms
-        self.proved = sum(
-            one.proved_ms is not None and one.proved_ms >= proofs.pass_ms
-            for one in proofs.files.values()
+        self.proof_count = sum(
+            proof.proved_ms is not None and proof.proved_ms >= proofs.pass_ms
+            for proof in proofs.files.values()
         )
         proofs.note(STORE, findings)
         proofs.results.clear()

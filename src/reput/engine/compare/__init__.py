@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from reput.engine.compare.placement import between as between
     from reput.engine.compare.placement import entry_of_each as entry_of_each
     from reput.engine.compare.placement import neighbours as neighbours
+    from reput.engine.compare.proof import ChainCheck as ChainCheck
     from reput.engine.compare.proof import Proved as Proved
     from reput.engine.compare.proof import prove_all as prove_all
     from reput.engine.compare.proof import reader_of as reader_of

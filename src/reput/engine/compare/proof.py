@@ -162,6 +162,43 @@ def _missing(piece: ScannedPiece, known: npt.NDArray[np.uint64], base: int) -> l
     return [OffsetRange(int(a), int(b)) for a, b in zip(begins[firsts], ends, strict=True)]
 
 
+class ChainCheck:
+    """Checks whether a look-up reaches each item of an IndexFile, and whether the items are in the order of the log.
+
+    Slots and items contain pointers to items. A pointer has the hash of the item to which it points. The kernels add
+    the hashes of all pointers, and subtract the hashes of all items. The result is 0 if look-ups reach every item.
+    Nobody can forge a file with this result, because the seed of the hashes is random.
+
+    Attributes:
+        used_slots: Number of used slots.
+        newest: Number of the newest item to which a slot leads.
+        messages: Number of messages to which the items lead.
+    """
+
+    def __init__(self, slots: npt.NDArray[np.uint32]) -> None:
+        """Begin with the slots as they are stored, uint32[n]."""
+        self._seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
+        self._slots, self._before, self._wrong, self.messages = len(slots), -1, 0, 0
+        self._total, self.used_slots, self.newest = check_slots(slots, self._seed)
+
+    def add(self, items: npt.NDArray[np.uint32], first: int, last: int) -> bool:
+        """Add the next items, from number `first` on. Return whether they are in order.
+
+        Items after `last`, which the header does not count yet, may have any order.
+        """
+        self._total, forwards, disordered, messages, self._before = check_items(
+            items, first, last, self._slots, self._seed, np.uint64(self._total), self._before
+        )
+        self._wrong += forwards + disordered
+        self.messages += messages
+        return not disordered
+
+    @property
+    def is_valid(self) -> bool:
+        # Without numba, the kernel returns a NumPy integer, and the comparison a NumPy bool.
+        return bool(self._wrong == 0 and int(self._total) == 0)
+
+
 class _ItemRange(NamedTuple):
     """The items `first` to `last`. Look-ups reach them, they are in order, and their messages have not expired."""
 
@@ -231,14 +268,11 @@ class _Prover:
     def _lost_items(self, used_slots: int) -> list[int] | None:
         """Return the items that a look-up does not reach or that are out of order; None if the file is invalid."""
         last, slots = self._last, self._entries.slots()
-        # Slots and items contain pointers to items. A pointer has the hash of the item to which it points. The kernels
-        # add the hashes of all pointers, and subtract the hashes of all items. The result is 0 if look-ups reach every
-        # item. Nobody can forge a file with this result, because the seed of the hashes is random.
-        seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
-        total, used, newest = check_slots(slots, seed)
+        chains = ChainCheck(slots)
+        used = chains.used_slots
         # A broker may have put items that the file's header does not count yet.
-        newest = min(max(newest, last), self._most)
-        if self._are_linked(newest, len(slots), seed, total):
+        newest = min(max(chains.newest, last), self._most)
+        if self._are_linked(newest, chains):
             # Items that the header does not count yet may use slots that it does not count either.
             if used_slots <= used <= used_slots + newest - last:
                 return []
@@ -255,24 +289,16 @@ class _Prover:
             )
         return numbers
 
-    def _are_linked(self, newest: int, slots: int, seed: np.uint64, total: np.uint64) -> bool:
-        """Return whether look-ups reach all items up to `newest`, and the items are in order.
-
-        Items that the header does not count yet may have any order.
-        """
-        before, wrong, self._messages = -1, 0, 0
+    def _are_linked(self, newest: int, chains: ChainCheck) -> bool:
+        """Return whether look-ups reach all items up to `newest`, and the items are in order."""
         seconds, falls = 0, 0
         for first, items in self._entries.pieces(1, newest + 1):
             fallen, seconds = count_falls(items, first, self._last, seconds)
             falls += fallen
-            total, forwards, disordered, messages, before = check_items(
-                items, first, self._last, slots, seed, np.uint64(total), before
-            )
-            wrong += forwards + disordered
-            self._messages += messages
-        # Without numba, the kernel returns a NumPy integer, and the comparison a NumPy bool.
+            chains.add(items, first, self._last)
+        self._messages = chains.messages
         self._is_timed = bool(falls == 0)
-        return wrong == 0 and int(total) == 0
+        return chains.is_valid
 
     def _find_lost(
         self, newest: int, slots: npt.NDArray[np.uint32]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from reput.base import StoreConfig, checked
+from reput.base import StoreConfig, checked, refuse_unknown
 from reput.core import MessageStore, ReaderOptions
 from reput.errors import UsageError
 from reput.io import refuse_url
@@ -60,6 +60,7 @@ def open_store(
     Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError; with mode 'rw' also StoreLockedError.
     """
     if mode == "r":
+        refuse_unknown("open_store", settings, ReaderOptions.__annotations__)
         return MessageStore(path, config=config, broker_config=broker_config, **settings)
     if mode != "rw":
         raise UsageError(f"mode must be 'r' (read) or 'rw' (own the store), not {mode!r}")

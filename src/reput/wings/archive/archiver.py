@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from reput.base import Progress, Runner, StoreConfig, now_ms, silent
+from reput.base import DAY_MS, Progress, Runner, StoreConfig, now_ms, silent
 from reput.core import CommitLogFile, StoreFacts, facts_of
 from reput.core.log.archived import begins_equally, continues
 from reput.errors import ObjectConflictError, UsageError
@@ -40,7 +40,7 @@ from reput.io import (
     open_object_store,
     scratch_folder,
 )
-from reput.wings.archive.changes import DAY_MS, to_merge, with_file, with_merged, without_expired
+from reput.wings.archive.changes import to_merge, with_file, with_merged, without_expired
 from reput.wings.archive.commit import commit, create
 from reput.wings.archive.copying import Copied, CopyTask, copied, upload_file
 from reput.wings.archive.indexing import ENTRIES, KEYS, merged

@@ -10,10 +10,10 @@ from itertools import groupby
 
 import msgspec
 
+from reput.base import DAY_MS
 from reput.errors import UsageError
 from reput.format.archive import IndexObject, LogFile, Manifest, chained
 
-DAY_MS = 86_400_000
 _MOST_DAY_FILES = 48
 _FAN = 8
 """Number of adjacent indexes of similar size that are merged into one."""

@@ -26,7 +26,7 @@ from reput.wings.console.mounts import Mounts, StoppedError, Until
 from reput.wings.console.searching import Outcome, Share, Steps, pull_share, search
 from reput.wings.console.store_facts import each_topic, facts_of
 from reput.wings.console.users import Permission, may
-from reput.wings.inspect.tracing.life import TRACE_SCHEMA, life_fields
+from reput.wings.inspect.api import TRACE_SCHEMA, life_fields
 from reput.wings.serve import HTTP
 
 LINES = "application/x-ndjson"
@@ -240,7 +240,7 @@ def _end_fields(outcome: Outcome, until: Until) -> dict[str, Any]:
 
 
 def _check_lines(findings: Iterator[Any], head: dict[str, Any]) -> Lines:
-    from reput.engine.check.run import CHECK_SCHEMA
+    from reput.engine.check import CHECK_SCHEMA
 
     count = wrong = 0
     try:

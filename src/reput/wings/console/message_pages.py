@@ -21,8 +21,7 @@ from reput.wings.console.arguments import text
 from reput.wings.console.downloads import attachment
 from reput.wings.console.rendering import Views, number
 from reput.wings.console.users import Permission, demand, may
-from reput.wings.inspect.trace import trace
-from reput.wings.inspect.tracing.life import Life
+from reput.wings.inspect.api import Life, trace_life
 from reput.wings.lakes import BodyDecoder
 from reput.wings.lakes.body_decoders import json_text_of
 from reput.wings.serve import HTTP
@@ -176,7 +175,7 @@ def traced(
                 problems.append(f"{name}: not searched: {error}")
         while True:
             try:
-                return trace(readers, **question), names, problems  # type: ignore[arg-type]
+                return trace_life(readers, **question), names, problems  # type: ignore[arg-type]
             except StoreError:
                 # One store may have vanished since it was opened. Trace in the others.
                 broken = {reader.path: why for reader in readers if (why := _why_broken(reader))}

@@ -26,7 +26,7 @@ from reput.errors import ReputError
 from reput.io import is_url
 from reput.wings.console.mounts import Mounts
 from reput.wings.console.surveys import Rounds
-from reput.wings.fleet import (
+from reput.wings.fleet.api import (
     GROUP_METRICS,
     STORE_METRICS,
     SurveyReport,

@@ -10,8 +10,7 @@ from typing import Any
 from reput.core import AnyStore, SharedStore
 from reput.errors import MessageNotFoundError, StoreError
 from reput.format.properties import DEAD_LETTER_TOPIC_PREFIX, INTERNAL_TOPICS, RETRY_TOPIC_PREFIX
-from reput.wings.inspect import covered_log
-from reput.wings.inspect.measuring.figures import CoveredRange
+from reput.wings.inspect.api import CoveredRange, covered_log
 
 _SYSTEM_PREFIX = "RMQ_SYS_"
 

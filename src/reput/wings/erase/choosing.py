@@ -33,10 +33,9 @@ from reput.format.properties import (
     TRACE_TOPIC,
     TRACE_TOPIC_PREFIX,
 )
-from reput.wings.inspect.tracing.life import Role, role_of_topic
+from reput.wings.inspect.api import Role, role_of_topic
 from reput.wings.serve import compile_filter
 
-TRACE = "trace"
 _COLUMNS = (
     "physical_offset", "queue_offset", "topic", "queue_id", "size", "sys_flag", "transaction",
     "prepared_transaction_offset", "keys", "unique_keys", "message_id", "store_timestamp", "properties",
@@ -144,7 +143,7 @@ class ChosenMessages:
         sizes: The size of each record that is erased wholly or in part, by physical offset.
         inner: For inner batches (5.x) that are erased only in part: the queue offsets of the messages to erase, by the
             batch's physical offset. All other records in `sizes` are erased completely.
-        counts: Number of messages by role (a `Role`, or TRACE) and topic.
+        counts: Number of messages by role (a `Role`) and topic.
         ids: Unique keys of the messages to erase.
         message_ids: Offset message ids of records that are erased completely.
         keys: KEYS of the messages to erase.
@@ -469,7 +468,7 @@ class Chooser:
         # Take no identifiers from trace messages. Their KEYS may also name messages that are not erased. Their own
         # unique keys are not needed: unique keys serve to find copies of a message (such as retries), and trace
         # messages have no copies.
-        is_trace = np.array([_role(topic) == TRACE for topic in topics], np.bool_)
+        is_trace = np.array([role_of_topic(topic) is Role.TRACE for topic in topics], np.bool_)
         own = _Messages(rows.rows.filter(pa.array(~is_trace)))
         links.ids.update(own.ids.drop_null().to_pylist())
         links.lists.update(own.lists.drop_null().to_pylist())
@@ -490,6 +489,4 @@ def _is_brokers_own(topic: str) -> bool:
 
 
 def _role(topic: str) -> str:
-    if topic == TRACE_TOPIC or topic.startswith(TRACE_TOPIC_PREFIX):
-        return TRACE
     return str(role_of_topic(topic) or Role.MESSAGE)

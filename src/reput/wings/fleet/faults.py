@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, Unpack
 
-from reput.base import Finding, Kind, Report, Severity, checked
+from reput.base import Finding, FindingsReport, Kind, checked
 from reput.core import MessageStore, ReaderOptions
 from reput.engine.stores.open_store import open_store
 from reput.errors import MessageNotFoundError, StoreError
@@ -44,7 +44,7 @@ _MOST_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class FaultsReport(Report):
+class FaultsReport(FindingsReport):
     """The traces of known faults of brokers in a store.
 
     Attributes:
@@ -52,14 +52,6 @@ class FaultsReport(Report):
     """
 
     findings: tuple[Finding, ...]
-
-    @property
-    def is_valid(self) -> bool:
-        return not self.findings
-
-    @property
-    def severity(self) -> Severity | None:
-        return Severity.WARNING if self.findings else None
 
     @property
     def headline(self) -> str:
@@ -74,7 +66,7 @@ class FaultsReport(Report):
         yield self.headline
 
     def as_dict(self) -> dict[str, Any]:
-        return {"findings": [one.as_json() for one in self.findings]}
+        return {"findings": [finding.as_json() for finding in self.findings]}
 
 
 @checked
@@ -90,9 +82,9 @@ def broker_faults(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) 
         MissingExtraError: Pops or offsets are in RocksDB, and rocksdict is not installed.
         FormatError: A file of the broker's state, or a queue of its own topics, is damaged.
     """
-    with open_store(store, **reading) as opened:
-        found = (_rolled_again(opened), _committed_twice(opened), _lost_pops(opened))
-        return FaultsReport(tuple(one for one in found if one is not None))
+    with open_store(store, **reading) as reader:
+        findings = (_rolled_again(reader), _committed_twice(reader), _lost_pops(reader))
+        return FaultsReport(tuple(finding for finding in findings if finding is not None))
 
 
 def _newest(store: MessageStore, topic: str, queue_id: int) -> Iterator[MessageExt]:
@@ -126,7 +118,7 @@ class _Rolls:
         """Return whether a roll was repeated, or the message was rolled too often."""
         levels = self.by_times
         # Each copy is rolled once, so there are never more copies of a level than of the level before.
-        if any(levels[one] > levels[one - 1] > 0 for one in levels if one > 0):
+        if any(levels[level] > levels[level - 1] > 0 for level in levels if level > 0):
             return True
         rolls = len(self.rolled_ms) - 1
         if rolls < _LEAST_ROLLS:
@@ -144,12 +136,12 @@ def _rolled_again(store: MessageStore) -> Finding | None:
             if None in key or not is_number:
                 continue
             named = str(key[0]), str(key[1]), str(key[2])
-            found = rolls.setdefault(named, _Rolls(message))
-            found.newest = message
-            found.by_times[int(times)] += 1
+            copies = rolls.setdefault(named, _Rolls(message))
+            copies.newest = message
+            copies.by_times[int(times)] += 1
             if int(times):
-                found.rolled_ms.append(message.store_timestamp)
-    again = {key: one for key, one in rolls.items() if one.is_repeated}
+                copies.rolled_ms.append(message.store_timestamp)
+    again = {key: copies for key, copies in rolls.items() if copies.is_repeated}
     if not again:
         return None
     (topic, unique_key, _), first = next(iter(again.items()))
@@ -183,7 +175,7 @@ def _committed_twice(store: MessageStore) -> Finding | None:
         commits = _commits(store, topic, unique_key) if count > 1 else []
         if len(commits) > 1:
             affected += 1
-            places = " and ".join(str(one.physical_offset) for one in commits[:2])
+            places = " and ".join(str(commit.physical_offset) for commit in commits[:2])
             detail = (
                 f"transaction {unique_key} of {topic} was committed {len(commits)} times, at {places}; a known fault "
                 "before 5.4.0, or a producer that has committed twice"
@@ -197,26 +189,30 @@ def _committed_twice(store: MessageStore) -> Finding | None:
 
 def _commits(store: MessageStore, topic: str, unique_key: str) -> list[MessageExt]:
     """Return the messages of a transaction that were committed, oldest first."""
-    found = store.query(topic, unique_key).messages
-    commits = (one for one in found if one.transaction == "commit" and one.unique_key == unique_key)
-    return sorted(commits, key=lambda one: one.physical_offset)
+    messages = store.query(topic, unique_key).messages
+    commits = (
+        message
+        for message in messages
+        if message.transaction == "commit" and message.unique_key == unique_key
+    )
+    return sorted(commits, key=lambda message: message.physical_offset)
 
 
 def _lost_pops(store: MessageStore) -> Finding | None:
     first: tuple[MessageExt, str] | None = None
     affected = 0
     for pop in PoppedMessages(store):
-        for one in pop.revived:
-            if one.retry_topic is not None:
+        for entry in pop.revived:
+            if entry.retry_topic is not None:
                 continue
             try:
-                message = store.get_by_queue(pop.topic, pop.queue_id, one.queue_offset)
+                message = store.get_by_queue(pop.topic, pop.queue_id, entry.queue_offset)
             except StoreError:  # It has expired or is damaged, so the broker could not revive it.
                 continue
             affected += 1
             detail = (
-                f"{pop.group} has not acknowledged queue offset {one.queue_offset} of {pop.topic}/{pop.queue_id}, and "
-                "no retry topic has a copy; a known fault of 5.2.0 and older"
+                f"{pop.group} has not acknowledged queue offset {entry.queue_offset} of {pop.topic}/{pop.queue_id}, "
+                "and no retry topic has a copy; a known fault of 5.2.0 and older"
             )
             first = first or (message, detail)
     if first is None:

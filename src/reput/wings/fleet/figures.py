@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from reput.base import Finding, now_ms
+from reput.base import DAY_MS, Finding, now_ms
 from reput.core import MessageStore, QueueReader, is_light, newest_timestamp
-from reput.engine.check import ProofStore, inode_of, path_of
+from reput.engine.check import proofs_of
 from reput.errors import CorruptMessageError, MessageNotFoundError, ReputError, raise_if_refused
 from reput.io import Disk
-from reput.wings.inspect import covered_log
-from reput.wings.inspect.measuring.figures import DAY_MS
+from reput.wings.inspect.api import covered_log
 from reput.wings.serve import GroupLag, consumer_lag, group_lags
 
 # A growth rate over a shorter time would be meaningless.
@@ -101,7 +100,7 @@ class Figures:
     def metrics(self) -> Mapping[str, float | None]:
         """Return the figures of the whole store by the names of their metrics."""
         lag = self.largest_lag
-        ages = [one.lag_seconds or 0.0 for one in self.groups]
+        ages = [group.lag_seconds or 0.0 for group in self.groups]
         is_aged = ages and "group_lag_seconds" not in self.unknown
         return {
             "newest_message_seconds": None if self.newest_ms is None else self.newest_ms / 1000,
@@ -113,20 +112,20 @@ class Figures:
             "group_lag_seconds": max(ages) if is_aged else None,
             "unreadable_bytes": self.unreadable_bytes,
             "unproved_bytes": self.unproved_bytes,
-            "proof_age_seconds": max((one.age_seconds for one in self.files), default=None),
+            "proof_age_seconds": max((proof.age_seconds for proof in self.files), default=None),
         }
 
 
-def measured(store: MessageStore) -> Figures:
+def measure(store: MessageStore) -> Figures:
     """Measure an open store. Raises StoreAccessError."""
     begin, end = store.begin_offset(), store.end_offset()
     files = store.commit_log.files
-    figures = Figures(end - begin, file_bytes=max((one.size for one in files), default=0))
+    figures = Figures(end - begin, file_bytes=max((file.size for file in files), default=0))
     if end > begin:
         figures.newest_ms = newest_timestamp(store.commit_log, end)
         ranges = covered_log(store.key_planner().segments(), end)
-        covered = sum(one.end - one.begin for one in ranges if one.basis != "scanned")
-        figures.indexed = covered / (end - begin)
+        indexed_bytes = sum(part.end - part.begin for part in ranges if part.basis != "scanned")
+        figures.indexed = indexed_bytes / (end - begin)
     if figures.newest_ms is None:
         why = "the log has no message" if end <= begin else "no message of the log can be read"
         names = "newest_message_seconds", "growth_bytes_per_day"
@@ -240,10 +239,10 @@ def _measure_groups(store: MessageStore, figures: Figures) -> None:
             reason = str(error)
     if reason is not None:
         figures.unknown |= dict.fromkeys(("group_lag_messages", "group_lag_seconds"), reason)
-    for one in figures.groups:
+    for group in figures.groups:
         for name in ("lag_messages", "lag_seconds"):
-            if getattr(one, name) is None and one.problem is not None:
-                figures.unknown.setdefault(f"group_{name}", one.problem)
+            if getattr(group, name) is None and group.problem is not None:
+                figures.unknown.setdefault(f"group_{name}", group.problem)
 
 
 def _measure_proofs(store: MessageStore, figures: Figures) -> None:
@@ -253,22 +252,22 @@ def _measure_proofs(store: MessageStore, figures: Figures) -> None:
         figures.unknown |= dict.fromkeys(names, "a scrub reads only stores on this machine")
         return
     folder = Path(store.path).absolute()
-    proofs = ProofStore(folder).load()
+    proofs = proofs_of(folder)
     if proofs is None:
         figures.unknown |= dict.fromkeys(names, "this user has not scrubbed the store")
         return
     now = now_ms()
-    files = []
-    for name, proof in proofs.files.items():
-        # A file that has expired or was replaced since then needs no proof.
-        if inode_of(path_of(folder, name)) == proof.inode:
-            age_s = max(now - proof.since_ms, 0) / 1000
-            files.append(FileProof(name, None if proof.proved_ms is None else age_s, age_s))
-    figures.files = tuple(sorted(files, key=lambda one: (-one.age_seconds, one.file)))
+    files, proved_paths = [], set[str]()
+    for name, path, proof in proofs.present():
+        age_s = max(now - proof.since_ms, 0) / 1000
+        proof_age_s = None if proof.proved_ms is None else age_s
+        files.append(FileProof(name, proof_age_s, age_s))
+        if proof.proved_ms is not None:
+            proved_paths.add(path)
+    figures.files = tuple(sorted(files, key=lambda proof: (-proof.age_seconds, proof.file)))
     figures.damage = tuple(proofs.damage())
-    proved = {path_of(folder, one.file) for one in files if one.proof_age_seconds is not None}
     figures.unproved_bytes = sum(
-        file.size for file in store.commit_log.files if file.path not in proved
+        file.size for file in store.commit_log.files if file.path not in proved_paths
     )
     figures.unreadable_bytes = proofs.unreadable_bytes
     if not proofs.passes and not figures.unreadable_bytes:

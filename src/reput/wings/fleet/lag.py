@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, Unpack
 
-from reput.base import Report, checked, format_duration, one_line
+from reput.base import Report, aligned, checked, format_duration, one_line
 from reput.core import ReaderOptions
 from reput.engine.stores import takes_stores
 from reput.engine.stores.open_store import open_store
@@ -16,7 +16,7 @@ from reput.wings.serve import GroupLag, QueueLag, consumer_lag, group_lags
 
 _NAMES = ("group", "topic", "queue", "committed", "end", "lag", "oldest", "expired", "outside")
 _DERIVED = "lag", "lag_seconds", "expired", "outside"
-_NAME_WIDTH = 40
+_NAME_WIDTH, _GAP = 40, "   "
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -46,7 +46,7 @@ class LagReport(Report):
     @property
     def problems(self) -> list[str]:
         """Return the reasons why lags are unknown, one per queue."""
-        reasons = ((one.group, one.problem or one.age_problem) for one in self.queues)
+        reasons = ((queue.group, queue.problem or queue.age_problem) for queue in self.queues)
         return [f"{group}: {reason}" for group, reason in reasons if reason is not None]
 
     @property
@@ -64,7 +64,7 @@ class LagReport(Report):
                 none if self.is_filtered else "No committed offset: config/ of the store has none."
             )
             return
-        yield from _table([_NAMES, *map(_cells, self.queues)], 2)
+        yield from aligned([_NAMES, *map(_cells, self.queues)], _GAP, texts=2)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield an object per queue."""
@@ -81,13 +81,13 @@ def lag_lines(queues: Sequence[tuple[str, QueueLag]]) -> Iterator[str]:
         yield "No committed offset."
         return
     rows = [(one_line(store, _NAME_WIDTH), *_cells(queue)) for store, queue in queues]
-    yield from _table([("store", *_NAMES), *rows], 3)
+    yield from aligned([("store", *_NAMES), *rows], _GAP, texts=3)
     yield ""
     groups = [
-        (one_line(one.group, _NAME_WIDTH), *lag_cells(one.lag_messages, one.lag_seconds))
-        for one in group_lags(queue for _, queue in queues)
+        (one_line(group.group, _NAME_WIDTH), *lag_cells(group.lag_messages, group.lag_seconds))
+        for group in group_lags(queue for _, queue in queues)
     ]
-    yield from _table([("group", "lag", "oldest"), *groups], 1)
+    yield from aligned([("group", "lag", "oldest"), *groups], _GAP, texts=1)
 
 
 def lag_cells(messages: int | None, seconds: float | None) -> tuple[str, str]:
@@ -96,17 +96,6 @@ def lag_cells(messages: int | None, seconds: float | None) -> tuple[str, str]:
         "unknown" if messages is None else f"{messages:,}",
         "unknown" if seconds is None else format_duration(int(seconds * 1000)) if messages else "",
     )
-
-
-def _table(rows: Sequence[tuple[str, ...]], texts: int) -> Iterator[str]:
-    """Yield the lines of a table. The first `texts` columns are left-aligned, the others right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            cell.ljust(width) if place < texts else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "   ".join(cells).rstrip()
 
 
 @takes_stores
@@ -130,17 +119,17 @@ def lag(
         UsageError: the store is a URL.
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    with open_store(store, **reading) as opened:
-        if not opened.storage.is_local:
+    with open_store(store, **reading) as reader:
+        if not reader.storage.is_local:
             raise UsageError(
                 f"{fspath(store)}: consumer offsets can be read only from a local store"
             )
-        found = tuple(
+        queues = tuple(
             queue
-            for queue in consumer_lag(opened, opened.path, opened.check_end)
+            for queue in consumer_lag(reader, reader.path, reader.check_end)
             if group in (None, queue.group) and topic in (None, queue.topic)
         )
-    return LagReport(found, is_filtered=group is not None or topic is not None)
+    return LagReport(queues, is_filtered=group is not None or topic is not None)
 
 
 def _cells(queue: QueueLag) -> tuple[str, ...]:

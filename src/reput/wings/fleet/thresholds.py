@@ -78,11 +78,11 @@ class Thresholds:
         if most_s is None and is_live:
             most_s = _DAY_S
         late, first = 0, None
-        outside = [one for one in figures.groups if one.offsets_after_end]
+        outside = [group for group in figures.groups if group.offsets_after_end]
         if outside:
             yield Finding(
                 Kind.OFFSET_OUTSIDE_QUEUE, path, f"{outside[0].group}: {outside[0].problem}",
-                count=sum(one.offsets_after_end for one in outside),
+                count=sum(group.offsets_after_end for group in outside),
                 cost="a group that is sent back gets messages again, or misses messages",
                 at_next_start="does not notice it; it sends the group back at its next pull",
             )  # fmt: skip
@@ -105,7 +105,9 @@ class Thresholds:
 
     def _of_proofs(self, path: str, figures: Figures) -> Iterator[Finding]:
         most_s = self.max_proof_age_s
-        old = [one for one in figures.files if most_s is not None and one.age_seconds > most_s]
+        old = [
+            proof for proof in figures.files if most_s is not None and proof.age_seconds > most_s
+        ]
         if old and most_s is not None:
             age = format_duration(int(old[0].age_seconds * 1000))
             limit = format_duration(int(most_s * 1000))

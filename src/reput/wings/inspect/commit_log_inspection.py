@@ -18,8 +18,8 @@ from reput.core import (
     ScannedPiece,
     end_for_rebuild,
     gap_of,
+    wrong_bodies,
 )
-from reput.engine.messages import Records
 from reput.format.commit_log import (
     MIN_RECORD_BYTES,
     SYS_FLAG_TRANSACTION_MASK,
@@ -71,7 +71,7 @@ def inspect_commit_log_file(
     size = size_of(path, storage)
     with storage.open(path) as reader:
         file = CommitLogFile(_begin(reader, path, size), size, path, gap=gap_of(path))
-    found = CommitLogInspection(path, file.size, file.start)
+    inspection = CommitLogInspection(path, file.size, file.start)
     scan = FileScan(
         file, file.start, file.end, BROKER, DispatchRules.of(config), open_file=storage.open
     )
@@ -80,15 +80,17 @@ def inspect_commit_log_file(
     record_bytes = 0
     for piece in scan.pieces():
         batch = piece.batch
-        _count(batch, found, topics, transactions)
-        _check_bodies(piece, file, found)
+        _count(batch, inspection, topics, transactions)
+        _check_bodies(piece, file, inspection)
         # In a DLedger log, a header of `gap` bytes precedes each record.
         record_bytes += int(batch.messages["size"].sum(dtype=np.int64)) + file.gap * len(batch)
-    found.topics = dict(topics.most_common())
-    found.transactions = {name: transactions[name] for name in _TRANSACTIONS if transactions[name]}
-    found.misplaced = scan.misplaced
-    _note_end(found, file, scan, record_bytes)
-    return found
+    inspection.topics = dict(topics.most_common())
+    inspection.transactions = {
+        name: transactions[name] for name in _TRANSACTIONS if transactions[name]
+    }
+    inspection.misplaced = scan.misplaced
+    _note_end(inspection, file, scan, record_bytes)
+    return inspection
 
 
 def _begin(reader: RangeReader, path: str, size: int) -> int:
@@ -104,23 +106,25 @@ def _begin(reader: RangeReader, path: str, size: int) -> int:
 
 def _count(
     batch: DispatchBatch,
-    found: CommitLogInspection,
+    inspection: CommitLogInspection,
     topics: Counter[str],
     transactions: Counter[str],
 ) -> None:
     messages = batch.messages
     times, sizes = messages["store_timestamp"], messages["size"]
     earliest, latest = int(times.min()), int(times.max())
-    if found.first_store_timestamp is None:
-        found.first_store_timestamp = int(times[0])
-        found.earliest_store_timestamp, found.latest_store_timestamp = earliest, latest
-        found.smallest_bytes = int(sizes.min())
-    found.earliest_store_timestamp = min(found.earliest_store_timestamp or earliest, earliest)
-    found.latest_store_timestamp = max(found.latest_store_timestamp or latest, latest)
-    found.smallest_bytes = min(found.smallest_bytes, int(sizes.min()))
-    found.largest_bytes = max(found.largest_bytes, int(sizes.max()))
-    found.messages += len(messages)
-    found.keys += len(batch.key_hash)
+    if inspection.first_store_timestamp is None:
+        inspection.first_store_timestamp = int(times[0])
+        inspection.earliest_store_timestamp, inspection.latest_store_timestamp = earliest, latest
+        inspection.smallest_bytes = int(sizes.min())
+    inspection.earliest_store_timestamp = min(
+        inspection.earliest_store_timestamp or earliest, earliest
+    )
+    inspection.latest_store_timestamp = max(inspection.latest_store_timestamp or latest, latest)
+    inspection.smallest_bytes = min(inspection.smallest_bytes, int(sizes.min()))
+    inspection.largest_bytes = max(inspection.largest_bytes, int(sizes.max()))
+    inspection.messages += len(messages)
+    inspection.keys += len(batch.key_hash)
     for queue, count in enumerate(np.bincount(messages["queue"])):
         if count:
             topics[batch.queues[queue].topic] += int(count)
@@ -129,27 +133,28 @@ def _count(
         transactions[_TRANSACTIONS[kind]] += int(count)
 
 
-def _check_bodies(piece: ScannedPiece, file: CommitLogFile, found: CommitLogInspection) -> None:
+def _check_bodies(
+    piece: ScannedPiece, file: CommitLogFile, inspection: CommitLogInspection
+) -> None:
     """Add a finding for each record whose body does not match its CRC."""
-    offsets = piece.positions + piece.base
-    matches = Records(piece.data, piece.positions, offsets, "", False).column("body_crc_ok")
-    for at in offsets[~matches.to_numpy(zero_copy_only=False)].tolist():
-        found.wrong_bodies += 1
-        if found.wrong_bodies <= _MOST_WRONG_BODIES:
+    wrong = wrong_bodies(piece.data, piece.positions, piece.batch.messages)
+    for at in (piece.positions[wrong] + piece.base).tolist():
+        inspection.wrong_bodies += 1
+        if inspection.wrong_bodies <= _MOST_WRONG_BODIES:
             detail = "the body does not match its CRC"
-            found.findings.append(file.lost(at, at, detail, Kind.BODY_CRC))
+            inspection.findings.append(file.lost(at, at, detail, Kind.BODY_CRC))
 
 
 def _note_end(
-    found: CommitLogInspection, file: CommitLogFile, scan: FileScan, record_bytes: int
+    inspection: CommitLogInspection, file: CommitLogFile, scan: FileScan, record_bytes: int
 ) -> None:
     """Classify the bytes after the last record: a blank record, unused space (zeros), damage, or a torn end."""
     verdict = scan.verdict()
     log_end = end_for_rebuild(verdict)
     damage = [lost for lost in verdict.damage if lost.start < log_end]
-    found.findings += damage
+    inspection.findings += damage
     # If the file has a blank record, scan.end is after it. The last message record ends before the blank.
-    found.end = found.begin + record_bytes + sum(lost.length for lost in damage)
-    found.finished = not verdict.is_unreadable
-    found.free_bytes = file.end - found.end
-    found.torn_tail = log_end < verdict.position and scan.end.torn
+    inspection.end = inspection.begin + record_bytes + sum(lost.length for lost in damage)
+    inspection.finished = not verdict.is_unreadable
+    inspection.free_bytes = file.end - inspection.end
+    inspection.torn_tail = log_end < verdict.position and scan.end.torn

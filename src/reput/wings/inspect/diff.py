@@ -41,27 +41,29 @@ _OFFSETS_A_PART = 16
 Stores = tuple[MessageStore, MessageStore]
 
 
-def compare_queues(stores: tuple[MessageStore, MessageStore], found: Difference) -> None:
-    """Compare the ConsumeQueue entries of both stores, and add their differences to `found`.
+def compare_queues(stores: tuple[MessageStore, MessageStore], difference: Difference) -> None:
+    """Compare the ConsumeQueue entries of both stores, and add their differences to `difference`.
 
     If the stores are not copies of one log, entries are equal if their sizes and tags codes are equal.
 
     Raises StoreNotFoundError, StoreAccessError.
     """
     fields = ["size", "tags_code"]
-    if found.way is Way.BY_OFFSET:
+    if difference.way is Way.BY_OFFSET:
         fields.append("physical_offset")
     for queue in sorted({queue for store in stores for queue in store.list_queues()}):
         readers = [_reader(store, queue) for store in stores]
-        ranges = [_range(store, one) for store, one in zip(stores, readers, strict=True)]
-        start, stop = max(one.start for one in ranges), min(one.stop for one in ranges)
+        ranges = [_range(store, reader) for store, reader in zip(stores, readers, strict=True)]
+        start, stop = max(part.start for part in ranges), min(part.stop for part in ranges)
         shared = range(start, max(stop, start)) if all(ranges) else range(0)
-        for side, own in enumerate(ranges):
+        for side, side_range in enumerate(ranges):
             what = What.ONLY_IN_B if side else What.ONLY_IN_A
-            _note(found, what, queue, len(own) - len(shared), _outside(own, shared))
+            _note(
+                difference, what, queue, len(side_range) - len(shared), _outside(side_range, shared)
+            )
         left, right = readers
         if left is not None and right is not None and shared:
-            _compare(found, queue, left, right, shared, fields)
+            _compare(difference, queue, left, right, shared, fields)
 
 
 def _reader(store: MessageStore, queue: Queue) -> QueueReader | None:
@@ -77,13 +79,13 @@ def _range(store: MessageStore, reader: QueueReader | None) -> range:
     return range(reader.min_queue_offset(store.commit_log.min_offset), reader.max_queue_offset())
 
 
-def _outside(own: range, shared: range) -> int:
-    """Return the first queue offset of `own` that is not in `shared`."""
-    return shared.stop if shared and own.start == shared.start else own.start
+def _outside(numbers: range, shared: range) -> int:
+    """Return the first queue offset of `numbers` that is not in `shared`."""
+    return shared.stop if shared and numbers.start == shared.start else numbers.start
 
 
 def _compare(
-    found: Difference,
+    difference: Difference,
     queue: Queue,
     left: QueueReader,
     right: QueueReader,
@@ -94,19 +96,19 @@ def _compare(
         part = range(first, min(first + _CHUNK_ENTRIES, shared.stop))
         pair = _entries(left, part), _entries(right, part)
         differ = np.any([pair[0][name] != pair[1][name] for name in fields], axis=0)
-        if any(one.kind.numbering is not Numbering.PLACE for one in (left, right)):
-            differ &= _note_holes(found, queue, pair, first)
+        if any(reader.kind.numbering is not Numbering.PLACE for reader in (left, right)):
+            differ &= _note_holes(difference, queue, pair, first)
         rows = np.flatnonzero(differ)
         if len(rows):
             row = int(rows[0])
             detail = f"{_words(pair[0][row])}, but {_words(pair[1][row])}"
-            _note(found, What.DIFFERENT, queue, len(rows), first + row, detail)
+            _note(difference, What.DIFFERENT, queue, len(rows), first + row, detail)
 
 
 def _note_holes(
-    found: Difference, queue: Queue, pair: tuple[Entries, Entries], first: int
+    difference: Difference, queue: Queue, pair: tuple[Entries, Entries], first: int
 ) -> npt.NDArray[np.bool_]:
-    """Add to `found` the entries that only one store has. Return which queue offsets have an entry in both stores.
+    """Add to `difference` the entries that only one store has. Return which queue offsets have an entry in both stores.
 
     Batch queues and queues in RocksDB may lack entries in the middle.
     """
@@ -114,7 +116,7 @@ def _note_holes(
     for side, what in enumerate((What.ONLY_IN_A, What.ONLY_IN_B)):
         rows = np.flatnonzero(has_entry[side] & ~has_entry[1 - side])
         if len(rows):
-            _note(found, what, queue, len(rows), first + int(rows[0]))
+            _note(difference, what, queue, len(rows), first + int(rows[0]))
     return has_entry[0] & has_entry[1]
 
 
@@ -157,19 +159,19 @@ def _words(entry: np.void) -> str:
 
 
 def _note(
-    found: Difference, what: What, queue: Queue, count: int, number: int, detail: str = ""
+    difference: Difference, what: What, queue: Queue, count: int, number: int, detail: str = ""
 ) -> None:
     if count <= 0:
         return
-    if found.room(Part.QUEUE_ENTRY, what) > 0:
+    if difference.room(Part.QUEUE_ENTRY, what) > 0:
         more = f"{count:,} entries from there on" if what is not What.DIFFERENT else detail
         place = f"{queue[0]}, queue {queue[1]}, queue offset {number}"
-        found.examples.append(Example(Part.QUEUE_ENTRY, what, place, detail=more))
-    found.add(Part.QUEUE_ENTRY, what, count)
+        difference.examples.append(Example(Part.QUEUE_ENTRY, what, place, detail=more))
+    difference.add(Part.QUEUE_ENTRY, what, count)
 
 
-def compare_index(stores: Stores, found: Difference) -> None:
-    """Compare the index entries of both stores, and add their differences to `found`.
+def compare_index(stores: Stores, difference: Difference) -> None:
+    """Compare the index entries of both stores, and add their differences to `difference`.
 
     Entries are paired by key hash, and in copies of one log also by physical offset.
 
@@ -178,25 +180,27 @@ def compare_index(stores: Stores, found: Difference) -> None:
     items = max(sum(file.next_item - 1 for file in store.index.current()) for store in stores)
     passes = max(-(-items // MOST_ITEMS), 1)
     for number in range(passes):
-        _compare_items(stores, found, number, passes)
-    _compare_headers(stores, found)
+        _compare_items(stores, difference, number, passes)
+    _compare_headers(stores, difference)
 
 
-def _compare_items(stores: Stores, found: Difference, number: int, passes: int) -> None:
-    tables = [_table(store, found.way, number, passes) for store in stores]
+def _compare_items(stores: Stores, difference: Difference, number: int, passes: int) -> None:
+    tables = [_table(store, difference.way, number, passes) for store in stores]
     columns = [(offset, key_hash) for offset, key_hash in tables]
-    if found.way is Way.BY_QUEUE:
+    if difference.way is Way.BY_QUEUE:
         # The stores are not copies of one log, so their physical offsets differ. Compare only the key hashes. They are
         # passed twice, because the type of `columns` requires pairs.
         columns = [(key_hash, key_hash) for _, key_hash in tables]
     alone = unmatched(columns[0], columns[1])
     for side, rows in enumerate(alone):
         what = What.ONLY_IN_B if side else What.ONLY_IN_A
-        found.add(Part.INDEX_ENTRY, what, len(rows))
-        for row in rows[: found.room(Part.INDEX_ENTRY, what)].tolist():
+        difference.add(Part.INDEX_ENTRY, what, len(rows))
+        for row in rows[: difference.room(Part.INDEX_ENTRY, what)].tolist():
             offset, key_hash = (int(column[row]) for column in tables[side])
             places = (None, offset) if side else (offset, None)
-            found.examples.append(Example(Part.INDEX_ENTRY, what, f"key hash {key_hash}", *places))
+            difference.examples.append(
+                Example(Part.INDEX_ENTRY, what, f"key hash {key_hash}", *places)
+            )
 
 
 def _table(store: MessageStore, way: Way, number: int, passes: int) -> tuple[Column, Column]:
@@ -211,28 +215,30 @@ def _table(store: MessageStore, way: Way, number: int, passes: int) -> tuple[Col
             key_hash = block["key_hash"].astype(np.int64)
             if passes > 1:
                 part = key_hash if way is Way.BY_QUEUE else offset >> _OFFSETS_A_PART
-                own = part % passes == number
-                offset, key_hash = offset[own], key_hash[own]
+                in_pass = part % passes == number
+                offset, key_hash = offset[in_pass], key_hash[in_pass]
             offsets.append(offset)
             hashes.append(key_hash)
     return np.concatenate(offsets), np.concatenate(hashes)
 
 
-def _compare_headers(stores: Stores, found: Difference) -> None:
+def _compare_headers(stores: Stores, difference: Difference) -> None:
     """Compare the headers of the n-th IndexFiles. Names are creation times, so they differ between stores."""
     files = [store.index.current() for store in stores]
     if len(files[0]) != len(files[1]):
-        found.add(Part.HEADER, What.DIFFERENT, 1)
+        difference.add(Part.HEADER, What.DIFFERENT, 1)
         detail = f"{len(files[0])} IndexFiles, but {len(files[1])}"
-        found.examples.append(Example(Part.HEADER, What.DIFFERENT, "index/", detail=detail))
+        difference.examples.append(Example(Part.HEADER, What.DIFFERENT, "index/", detail=detail))
         return
     for left, right in zip(*files, strict=True):
-        detail = _differing(left, right, found.way)
+        detail = _differing(left, right, difference.way)
         if detail:
-            if found.room(Part.HEADER, What.DIFFERENT) > 0:
+            if difference.room(Part.HEADER, What.DIFFERENT) > 0:
                 place = f"index/{left.name} and {right.name}"
-                found.examples.append(Example(Part.HEADER, What.DIFFERENT, place, detail=detail))
-            found.add(Part.HEADER, What.DIFFERENT, 1)
+                difference.examples.append(
+                    Example(Part.HEADER, What.DIFFERENT, place, detail=detail)
+                )
+            difference.add(Part.HEADER, What.DIFFERENT, 1)
 
 
 def _differing(left: IndexFileReader, right: IndexFileReader, way: Way) -> str:
@@ -260,11 +266,11 @@ def diff(a: MessageStore, b: MessageStore) -> Difference:
     """
     stores = a, b
     extents = [Extent(store.begin_offset(), store.end_offset()) for store in stores]
-    found = Difference(find_way(stores), (extents[0], extents[1]))
-    LogComparison(stores, found).run()
-    compare_queues(stores, found)
-    compare_index(stores, found)
+    difference = Difference(find_way(stores), (extents[0], extents[1]))
+    LogComparison(stores, difference).run()
+    compare_queues(stores, difference)
+    compare_index(stores, difference)
     # Checkpoints depend on when each broker flushed, so a different checkpoint is only noted.
     if a.checkpoint() != b.checkpoint():
-        found.notes.append(f"checkpoints differ: {a.checkpoint()}, but {b.checkpoint()}")
-    return found
+        difference.notes.append(f"checkpoints differ: {a.checkpoint()}, but {b.checkpoint()}")
+    return difference

@@ -14,6 +14,7 @@ from reput.engine.stores.open_store import open_store
 from reput.errors import UsageError
 from reput.wings.inspect.comparing.difference import Difference, Example, Part, What
 from reput.wings.inspect.diff import diff as diff_stores
+from reput.wings.lakes.control import format_of
 
 DIFF_SCHEMA = "reput-diff/1"
 """Version of the JSON form (docs/diff.md). The number is raised with every incompatible change."""
@@ -49,44 +50,46 @@ class DiffReport(Report):
 
     @property
     def headline(self) -> str:
-        what = "messages" if self.found.way == "by_row" else "stores"
-        return f"The {what} are the same." if self.is_same else f"The {what} differ."
+        noun = "messages" if self.found.way == "by_row" else "stores"
+        return f"The {noun} are the same." if self.is_same else f"The {noun} differ."
 
     def lines(self) -> Iterator[str]:
-        found = self.found
-        for name, store, extent in zip("AB", (self.a, self.b), found.logs, strict=True):
+        difference = self.found
+        for name, store, extent in zip("AB", (self.a, self.b), difference.logs, strict=True):
             yield f"{name}: {printable(store)}, log from {extent.begin:,} to {extent.end:,}"
-        yield _WAYS[found.way]
-        if found.equal_bytes:
-            yield f"Identical log files, byte for byte: {found.equal_bytes:,} bytes."
+        yield _WAYS[difference.way]
+        if difference.equal_bytes:
+            yield f"Identical log files, byte for byte: {difference.equal_bytes:,} bytes."
         yield ""
         yield f"{'':22}{'only in A':>14}{'only in B':>14}{'different':>14}"
         for part, words in _PARTS.items():
-            if part is Part.MESSAGE or found.way != "by_row":
-                counts = (found.counts[part, what] for what in What)
+            if part is Part.MESSAGE or difference.way != "by_row":
+                counts = (difference.counts[part, what] for what in What)
                 yield f"{words:22}" + "".join(f"{count:>14,}" for count in counts)
         yield ""
-        yield from map(printable, _remarks(found))
-        yield from (printable(_example_in_words(example)) for example in found.examples)
+        yield from map(printable, _remarks(difference))
+        yield from (printable(_example_in_words(example)) for example in difference.examples)
         yield self.headline
 
     def as_dict(self) -> dict[str, Any]:
-        found = self.found
+        difference = self.found
         return {
             "schema": DIFF_SCHEMA,
             "a": self.a,
             "b": self.b,
-            "same": found.is_same,
-            "way": found.way,
-            "logs": [extent._asdict() for extent in found.logs],
-            "equal_bytes": found.equal_bytes,
-            "equal_messages": found.equal_messages,
-            "counts": {part: {what: found.counts[part, what] for what in What} for part in Part},
-            "before_the_other": found.expired,
-            "after_the_other": found.behind,
-            "examples": [example._asdict() for example in found.examples],
-            "notes": found.notes,
-            "unreadable": [[lost.as_json() for lost in side] for side in found.damage],
+            "same": difference.is_same,
+            "way": difference.way,
+            "logs": [extent._asdict() for extent in difference.logs],
+            "equal_bytes": difference.equal_bytes,
+            "equal_messages": difference.equal_messages,
+            "counts": {
+                part: {what: difference.counts[part, what] for what in What} for part in Part
+            },
+            "before_the_other": difference.expired,
+            "after_the_other": difference.behind,
+            "examples": [example._asdict() for example in difference.examples],
+            "notes": difference.notes,
+            "unreadable": [[lost.as_json() for lost in side] for side in difference.damage],
         }
 
 
@@ -118,8 +121,6 @@ def diff(
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    from reput.wings.lakes.control import format_of
-
     for path in (a, b):
         if Path(path).is_file():
             raise UsageError(
@@ -128,7 +129,7 @@ def diff(
     storage = reading.get("storage_options")
     exports = [format_of(path, storage) is not None for path in (fspath(a), fspath(b))]
     if any(exports):
-        found = _with_export(
+        difference = _with_export(
             fspath(a), fspath(b), exports, name, storage, catalog=catalog, table=table
         )
     elif name or catalog or table:
@@ -138,8 +139,8 @@ def diff(
         )
     else:
         with open_store(a, **reading) as left, open_store(b, **reading) as right:
-            found = diff_stores(left, right)
-    return DiffReport(fspath(a), fspath(b), found)
+            difference = diff_stores(left, right)
+    return DiffReport(fspath(a), fspath(b), difference)
 
 
 def _with_export(
@@ -160,18 +161,20 @@ def _with_export(
     return diff_export(store, table, name, store_is_b=exports[0], storage_options=storage)
 
 
-def _remarks(found: Difference) -> list[str]:
+def _remarks(difference: Difference) -> list[str]:
     lines = []
-    for name, other, before, after in zip("AB", "BA", found.expired, found.behind, strict=True):
+    for name, opposite, before, after in zip(
+        "AB", "BA", difference.expired, difference.behind, strict=True
+    ):
         if before:
             lines.append(
-                f"{before:,} messages of {name} precede the beginning of {other}, where they have probably expired."
+                f"{before:,} messages of {name} precede the beginning of {opposite}, where they have probably expired."
             )
         if after:
             lines.append(
-                f"{after:,} messages of {name} follow the end of {other}: {other} is older, or was truncated."
+                f"{after:,} messages of {name} follow the end of {opposite}: {opposite} is older, or was truncated."
             )
-    return lines + [f"Note: {note}." for note in found.notes]
+    return lines + [f"Note: {note}." for note in difference.notes]
 
 
 def _example_in_words(example: Example) -> str:

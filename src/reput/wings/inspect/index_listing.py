@@ -137,5 +137,5 @@ def _walk(reader: IndexFileReader, slot: SlotRow) -> Iterator[ItemRow]:
 def _row(
     number: int, slots: int, begin_ms: int, hashed: int, offset: int, diff_s: int, previous: int
 ) -> ItemRow:
-    at, stored = item_position(slots, number), begin_ms + 1000 * diff_s
-    return ItemRow(number, at, hashed, hashed % slots, offset, diff_s, stored, previous)
+    at, stored_ms = item_position(slots, number), begin_ms + 1000 * diff_s
+    return ItemRow(number, at, hashed, hashed % slots, offset, diff_s, stored_ms, previous)

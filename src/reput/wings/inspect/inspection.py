@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from os import PathLike
 
-from reput.base import StoreConfig
+from reput.base import Finding, StoreConfig
 from reput.core import (
     BATCH_QUEUE,
     CONSUME_QUEUE,
@@ -21,11 +22,9 @@ from reput.core.index.geometry import DEFAULT_GEOMETRY, GeometryFinder
 from reput.engine.check import (
     CheckpointInspection,
     IndexInspection,
-    MarkerInspection,
     inspect_checkpoint,
+    inspect_index_file,
 )
-from reput.engine.check.index_inspection import inspect_index_file
-from reput.engine.check.marker_inspection import inspect_abort, inspect_config, inspect_lock
 from reput.errors import FormatError, StoreNotFoundError, UsageError
 from reput.format import checkpoint
 from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, NOT_COMPACTED, decode_batch_entry
@@ -65,6 +64,18 @@ from reput.wings.inspect.queue_inspection import (
 )
 from reput.wings.inspect.queue_listing import QueueListing, listing_of_file, listing_of_queue
 from reput.wings.inspect.store_inspection import StoreInspection, inspect_store
+
+
+@dataclass(slots=True)
+class MarkerInspection:
+    """A file `abort` or `lock`, or a file of config/. `meaning` explains it."""
+
+    path: str
+    size_bytes: int
+    kind: str
+    meaning: str
+    findings: list[Finding] = field(default_factory=list)
+
 
 Inspection = (
     StoreInspection
@@ -113,11 +124,14 @@ def inspect(
     if not entry.is_file():
         raise FormatError(path, 0, "not a regular file")
     size = entry.stat().st_size
-    if special := _SPECIAL_NAMES.get(os.path.basename(path)):
-        return special(path, storage)
+    name = os.path.basename(path)
+    if name == CHECKPOINT_FILE:
+        return inspect_checkpoint(path, storage)
+    if name in _MARKERS:
+        return MarkerInspection(path, size, name, _MARKERS[name])
     kind = _kind_by_place(path)
-    if kind is None and (what := _not_described(path)):
-        raise UsageError(f"{path}: {what}, which inspect does not describe")
+    if kind is None and (description := _not_described(path)):
+        raise UsageError(f"{path}: {description}, which inspect does not describe")
     kind = kind or _kind_by_contents(path, size, storage)
     if kind == COMMIT_LOG_FOLDER:
         return inspect_commit_log_file(path, config or StoreConfig(), storage)
@@ -131,7 +145,7 @@ def inspect(
     if kind == CHECKPOINT_FILE:
         return inspect_checkpoint(path, storage)
     if path.endswith(".json"):
-        return inspect_config(path, storage)
+        return MarkerInspection(path, size, "file of config/", _CONFIG_MEANING)
     raise FormatError(path, 0, "not a file of a RocketMQ store, by its name and content")
 
 
@@ -166,7 +180,7 @@ def _kind_of(path: str, storage: Storage) -> str | None:
     if entry is None:
         raise StoreNotFoundError(f"{path}: no such file or directory")
     size = entry.stat().st_size if entry.is_file() else 0
-    if not size or os.path.basename(path) in _SPECIAL_NAMES:
+    if not size or os.path.basename(path) in (CHECKPOINT_FILE, *_MARKERS):
         return None
     return _kind_by_place(path) or _kind_by_contents(path, size, storage)
 
@@ -213,24 +227,23 @@ def queue_at(
         extension = os.path.join(store.path, EXTENSION_FOLDER, topic, str(int(queue_id)))
         listing = listing_of_queue(reader, topic, store.commit_log, extension, store.storage)
         first = reader.min_queue_offset(store.commit_log.min_offset)
-        found = QueueInspection(
+        inspection = QueueInspection(
             reader.folder, _QUEUE_NAMES.get(reader.kind.name, reader.kind.name), topic,
             int(queue_id), len(listing.files), first, reader.max_queue_offset(),
         )  # fmt: skip
         if reader.kind.numbering is not Numbering.BASE:
-            found.min_logical_offset = found.first * CONSUME_QUEUE.entry_bytes
-            found.max_logical_offset = found.stop * CONSUME_QUEUE.entry_bytes
-        yield listing, found
+            inspection.min_logical_offset = inspection.first * CONSUME_QUEUE.entry_bytes
+            inspection.max_logical_offset = inspection.stop * CONSUME_QUEUE.entry_bytes
+        yield listing, inspection
 
 
 _QUEUE_NAMES = {ROCKSDB_QUEUE.name: "queue in RocksDB"}
 _QUEUE_KINDS = {kind.folder: kind for kind in (CONSUME_QUEUE, BATCH_QUEUE)}
-
-_SPECIAL_NAMES: dict[str, Callable[[str, Storage], CheckpointInspection | MarkerInspection]] = {
-    CHECKPOINT_FILE: inspect_checkpoint,
-    ABORT_FILE: inspect_abort,
-    LOCK_FILE: inspect_lock,
+_MARKERS = {
+    ABORT_FILE: "a broker runs on this store, or its last one crashed; the next start recovers",
+    LOCK_FILE: "locked by a broker while it runs; its content does not matter",
 }
+_CONFIG_MEANING = "settings or progress of the broker itself, as JSON; no message depends on it"
 
 
 def _kind_by_place(path: str) -> str | None:
@@ -299,26 +312,26 @@ def _index_geometry(
             arguments=["hash_slots", "index_items"],
         )
     if hash_slots is not None and index_items is not None:
-        given = IndexGeometry(hash_slots, index_items)
-        if given.file_bytes == size:
-            return given
-        sizes = f"{hash_slots} slots and {index_items} items take {given.file_bytes}"
-        raise FormatError(path, min(size, given.file_bytes), f"{size} bytes, but {sizes}")
+        geometry = IndexGeometry(hash_slots, index_items)
+        if geometry.file_bytes == size:
+            return geometry
+        sizes = f"{hash_slots} slots and {index_items} items take {geometry.file_bytes}"
+        raise FormatError(path, min(size, geometry.file_bytes), f"{size} bytes, but {sizes}")
     folder = os.path.dirname(path if is_url(path) else os.path.abspath(path))
     beside = sorted(
         (entry.path, its_size)
         for entry in storage.list(folder)
         if is_index_file_name(entry.name) and (its_size := listed_size(entry)) is not None
     )
-    known = GeometryFinder(hash_slots, index_items, storage).find([*beside, (path, size)])
-    if size in known:
-        return known[size]
+    geometries = GeometryFinder(hash_slots, index_items, storage).find([*beside, (path, size)])
+    if size in geometries:
+        return geometries[size]
     # The file's entries do not show for how many slots and items the file was created. But a file of this size almost
     # certainly comes from a broker with default settings.
     if size == DEFAULT_GEOMETRY.file_bytes and hash_slots is None and index_items is None:
         return DEFAULT_GEOMETRY
-    if known:
-        usual = ", ".join(str(other) for other in known)
+    if geometries:
+        usual = ", ".join(str(size_bytes) for size_bytes in geometries)
         raise FormatError(path, size, f"{size} bytes, but the files beside it have {usual}")
     raise UsageError(
         f"{path}: has too few entries to determine its numbers of slots and items; "

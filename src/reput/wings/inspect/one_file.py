@@ -11,13 +11,18 @@ from contextlib import suppress
 from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import numpy as np
+
+# `core` loads a writer, with its kernels, when it is first used.
+from reput import core
 from reput.base import Closing, StoreConfig, checked
 from reput.core import ConsumeQueueReader, IndexFileReader, IndexGeometry, list_queue_files
 from reput.core.query.compat import is_time_matched, select_physical_offsets
 from reput.errors import FormatError, ReputError, UsageError
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
+from reput.format.dtypes import MESSAGE_DTYPE
 from reput.format.file_names import is_index_file_name
 from reput.format.index_file import IndexHeader, key_hash
 from reput.io import LOCAL, Disk, explained, is_url, size_of, writing_to
@@ -31,9 +36,6 @@ from reput.wings.inspect.index_listing import (
     list_slots,
 )
 from reput.wings.inspect.inspection import index_file_at
-
-if TYPE_CHECKING:
-    from reput.core import ConsumeQueueWriter, IndexFileWriter
 
 Mode = Literal["r", "rw"]
 _MOST = (1 << 63) - 1
@@ -51,13 +53,11 @@ class IndexFile(Closing):
     def __init__(self, path: str, geometry: IndexGeometry, mode: Mode) -> None:
         self.path, self.hash_slots, self.index_items = path, *geometry
         self._open: IndexFileReader | None = IndexFileReader(path, *geometry)
-        self._writer: IndexFileWriter | None = None
+        self._writer: core.IndexFileWriter | None = None
         if mode == "rw":
-            from reput.core import IndexFileWriter
-
             config = StoreConfig(hash_slots=geometry.hash_slots, index_items=geometry.index_items)
             try:
-                self._writer = IndexFileWriter(Path(path), config, Disk())
+                self._writer = core.IndexFileWriter(Path(path), config, Disk())
             except ReputError:
                 self.close()
                 raise
@@ -90,8 +90,6 @@ class IndexFile(Closing):
             UsageError: the file exists, or a number is not valid.
             StoreAccessError: the file cannot be created.
         """
-        from reput.core import IndexFileEnd, IndexFileWriter
-
         path = _new(path)
         if not is_index_file_name(path.name):
             raise UsageError(
@@ -104,8 +102,8 @@ class IndexFile(Closing):
         geometry = IndexGeometry(hash_slots, index_items)
         config = StoreConfig(hash_slots=hash_slots, index_items=index_items)
         with explained(path, "be created"):
-            writer = IndexFileWriter(path, config, Disk())
-            writer.seed(IndexFileEnd(end_timestamp, end_physical_offset))
+            writer = core.IndexFileWriter(path, config, Disk())
+            writer.seed(core.IndexFileEnd(end_timestamp, end_physical_offset))
             writer.close()
         return cls(str(path), geometry, "rw")
 
@@ -162,10 +160,6 @@ class IndexFile(Closing):
             UsageError: the file is open for reading only.
             StoreAccessError: the file cannot be written.
         """
-        import numpy as np
-
-        from reput.format.dtypes import MESSAGE_DTYPE
-
         if self._writer is None:
             raise UsageError(f'{self.path}: open the file with mode="rw" to put keys')
         if not (0 <= physical_offset <= _MOST and -_MOST <= store_timestamp <= _MOST):
@@ -234,7 +228,7 @@ class ConsumeQueue(Closing):
         folder: folder of the files, .../consumequeue/TOPIC/QUEUE
     """
 
-    def __init__(self, folder: str, writer: ConsumeQueueWriter | None) -> None:
+    def __init__(self, folder: str, writer: core.ConsumeQueueWriter | None) -> None:
         self.folder, self._writer = folder, writer
         self._open: ConsumeQueueReader | None = ConsumeQueueReader(folder)
 
@@ -260,8 +254,6 @@ class ConsumeQueue(Closing):
             UsageError: the folder has files.
             StoreAccessError: the folder cannot be created.
         """
-        from reput.core import ConsumeQueueWriter
-
         path = _new(folder)
         with explained(path, "be created"):
             if path.exists() and any(path.iterdir()):
@@ -269,7 +261,7 @@ class ConsumeQueue(Closing):
             with writing_to(path):
                 Disk().make_folder(path)
         config = StoreConfig(queue_entries=file_entries)
-        return cls(str(path), ConsumeQueueWriter(path, config.queue_entries))
+        return cls(str(path), core.ConsumeQueueWriter(path, config.queue_entries))
 
     @classmethod
     @checked
@@ -288,8 +280,6 @@ class ConsumeQueue(Closing):
             raise UsageError(f"{path}: no ConsumeQueue files")
         if not _is_writable(mode):
             return cls(path, None)
-        from reput.core import ConsumeQueueWriter
-
         _refuse_in_use(files[-1].path)
         sizes = {size_of(file.path, LOCAL) for file in files}
         size = files[-1].count * ENTRY_BYTES
@@ -307,7 +297,7 @@ class ConsumeQueue(Closing):
         for _ in reader.entries(files[0].start, stop):
             pass
         position = stop if stop > files[0].start else None
-        return cls(path, ConsumeQueueWriter(Path(path), files[0].count, position, end))
+        return cls(path, core.ConsumeQueueWriter(Path(path), files[0].count, position, end))
 
     @property
     def min_queue_offset(self) -> int:
@@ -369,9 +359,7 @@ class ConsumeQueue(Closing):
             UsageError: the queue is open for reading only, or a number is negative.
             StoreAccessError: the file cannot be written.
         """
-        import numpy as np
-
-        from reput.format.dtypes import MESSAGE_DTYPE
+        # Import this late, because kernels load slowly, and readers do not need them.
         from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
 
         if self._writer is None:

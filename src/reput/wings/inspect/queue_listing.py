@@ -262,8 +262,8 @@ class QueueListing:
             with suppress(MessageNotFoundError, CorruptMessageError):
                 message = self.log.get(entry.physical_offset)
                 tag = message.properties.get(TAGS)
-                is_its = message.topic == self.topic or is_light(self.topic or "")
-                if not is_its or hash_code(tag or "") != code:
+                is_of_queue = message.topic == self.topic or is_light(self.topic or "")
+                if not is_of_queue or hash_code(tag or "") != code:
                     self._mismatches += 1
                     return None
             self._tags[code] = tag

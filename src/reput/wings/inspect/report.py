@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Unpack
 
+import msgspec
+
 from reput.base import Progress, Report, Severity, StoreConfig, checked, silent
 from reput.core import ReaderOptions
-from reput.engine.check import check
-from reput.engine.check.operation import CheckReport, repair_command
+from reput.engine.check import CheckReport, check, repair_command
 from reput.engine.stores import StoreAnswer, StoresReport, takes_stores
 from reput.errors import UsageError
 from reput.io import Disk, make_folder
@@ -69,8 +71,6 @@ class StoreReport(Report):
         return {"check": self.checked.as_dict(), "stats": self.measured.as_dict()}
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         return f'<iframe srcdoc="{escape(self.html())}" width="100%" height="800"></iframe>'
 
 
@@ -101,29 +101,27 @@ class ClusterPages:
             page = answer.report.html().encode("utf-8", "backslashreplace")
             self._disk.replace(self._folder / self._files[answer.store], page)
 
-    def cluster(self, found: StoresReport[StoreReport], *, is_quick: bool) -> str:
+    def cluster(self, answers: StoresReport[StoreReport], *, is_quick: bool) -> str:
         """Return the page about all stores.
 
         Raises UsageError if the report of a store in the `resume` file lacks figures that the page shows.
         """
-        counted = {one.store for one in found.counted}
+        names = {answer.store for answer in answers.counted}
         stores = [
             ClusterStore(
-                one.store, one.state, one.headline,
-                None if one.report is None else _figures_of(one.report),
-                None if one.store in counted else found.replica_of.get(one.store),
-                f"{self._folder.name}/{self._files[one.store]}" if one.report else "",
+                answer.store, answer.state, answer.headline,
+                None if answer.report is None else _figures_of(answer.report),
+                None if answer.store in names else answers.replica_of.get(answer.store),
+                f"{self._folder.name}/{self._files[answer.store]}" if answer.report else "",
             )
-            for one in found.worst_first()
+            for answer in answers.worst_first()
         ]  # fmt: skip
-        return cluster_page(stores, found.headline, found.differing, is_quick=is_quick)
+        return cluster_page(stores, answers.headline, answers.differing, is_quick=is_quick)
 
 
 def _figures_of(report: Report) -> StoreFigures:
     if isinstance(report, StoreReport):
         return report.measured.figures
-    import msgspec
-
     try:
         return StoreFigures.from_json(report.as_dict()["stats"])
     except (KeyError, TypeError, msgspec.ValidationError) as error:
@@ -157,8 +155,8 @@ def report(
         StoreNotFoundError, StoreAccessError, StoreChangedError, UsageError.
     """
     config = check_config or reading.get("config")
-    checked = check(
+    check_report = check(
         fspath(store), quick=quick, config=config, runner=runner, progress=progress,
         storage_options=reading.get("storage_options"),
     )  # fmt: skip
-    return StoreReport(checked, stats(store, **reading))
+    return StoreReport(check_report, stats(store, **reading))

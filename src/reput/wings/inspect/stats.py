@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
+from reput.base import DAY_MS
 from reput.core import IndexEntries, IndexFileReader, MessageStore, newest_timestamp
+from reput.engine.check import slots_by_chain_length
 from reput.errors import StoreError
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.group_topics import consumer_group
@@ -20,7 +22,6 @@ from reput.format.index_file import file_bytes
 from reput.format.properties import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from reput.kernels.counting import SAMPLE, count_slots
 from reput.wings.inspect.measuring.figures import (
-    DAY_MS,
     GroupFigures,
     IndexFileFigures,
     QueueFigures,
@@ -67,7 +68,7 @@ def measure_index_file(file: IndexFileReader) -> IndexFileFigures:
         file.index_items,
         entries,
         int(slots[1:].sum()),
-        _by_length(slots),
+        slots_by_chain_length(slots),
         len(slots) - 1,
         steps / entries if entries else 0.0,
         different / _HASHES,
@@ -80,16 +81,6 @@ def _different(hashes: npt.NDArray[np.int32]) -> int:
     return int(np.count_nonzero(np.diff(hashes))) + min(len(hashes), 1)
 
 
-def _by_length(slots: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
-    """Group slots by chain length: 0, 1, 2-3, 4-7 and so on. `slots[n]` is the number of slots with n items."""
-    found, low = [], 0
-    while low < len(slots):
-        high = max(2 * low - 1, low)
-        found.append((low, high, int(slots[low : high + 1].sum())))
-        low = high + 1
-    return found
-
-
 def sizing_of(
     store: MessageStore,
     log: LogFigures,
@@ -98,7 +89,7 @@ def sizing_of(
 ) -> Sizing:
     """Return advice on file sizes, from the average rates of the log, which spans `span_ms` milliseconds."""
     # Item 0 takes space as well, although it is never used.
-    used = sum(file_bytes(one.hash_slots, one.entries + 1) for one in index_files)
+    used = sum(file_bytes(file.hash_slots, file.entries + 1) for file in index_files)
     of_queues = ENTRY_BYTES * log.messages
     ratio = (log.size_bytes + of_queues + used) / log.size_bytes if log.size_bytes else 1.0
     used_bytes, free = disk_usage(store)
@@ -175,9 +166,9 @@ def _measure(store: MessageStore, log: LogFigures, end: int) -> list[IndexFileFi
         return [measure_index_file(file) for file in index]
     # The kernels release the interpreter's lock, so both threads run at the same time.
     with ThreadPoolExecutor(1) as beside:
-        measured = beside.submit(lambda: [measure_index_file(file) for file in index])
+        figures = beside.submit(lambda: [measure_index_file(file) for file in index])
         log.read(store.commit_log, end)
-        return measured.result()
+        return figures.result()
 
 
 def _times(store: MessageStore, end: int) -> tuple[int, int]:
@@ -200,8 +191,8 @@ def _groups(store: MessageStore, queues: list[QueueFigures]) -> list[GroupFigure
                 # A message's properties may state the group.
                 group = consumer_group(queue.topic, _example(store, queue), topics)
                 counts.setdefault(group, [0, 0])[place] += queue.messages
-    found = [GroupFigures(group, *count) for group, count in counts.items()]
-    return sorted(found, key=lambda one: (-one.retries - one.dead_letters, one.group))
+    groups = [GroupFigures(group, *count) for group, count in counts.items()]
+    return sorted(groups, key=lambda group: (-group.retries - group.dead_letters, group.group))
 
 
 def _example(store: MessageStore, queue: QueueFigures) -> dict[str, str]:

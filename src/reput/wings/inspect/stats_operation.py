@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 from reput.base import (
     Report,
+    aligned,
     checked,
     format_days,
     format_duration,
@@ -70,8 +71,8 @@ def stats(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> Stats
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError, UsageError.
     """
-    with open_store(store, **reading) as opened:
-        return StatsReport(measure_store(opened))
+    with open_store(store, **reading) as reader:
+        return StatsReport(measure_store(reader))
 
 
 def figure_lines(figures: StoreFigures) -> Iterator[str]:
@@ -86,7 +87,7 @@ def figure_lines(figures: StoreFigures) -> Iterator[str]:
     name, entries = printable(figures.store), f"{figures.index_entries:,} index entries"
     yield f"{name}: {figures.messages:,} messages{batches}, {size}, {entries}"
     if figures.damage:
-        lost = format_size(sum(one.length for one in figures.damage))
+        lost = format_size(sum(finding.length for finding in figures.damage))
         yield f"The figures are incomplete: {lost} of the log could not be read, and are not counted."
     line = figures.timeline
     if figures.messages:
@@ -138,13 +139,9 @@ def _bars(topic: TopicFigures) -> str:
 def _table_lines(title: str, header: Row, rows: Sequence[Row]) -> Iterator[str]:
     if not rows:
         return
-    shown = [header, *rows[:_MOST_ROWS]]
-    widths = [max(len(row[place]) for row in shown) for place in range(len(header))]
     yield ""
     yield title
-    for row in shown:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield f"  {'  '.join(cells)}".rstrip()
+    yield from (f"  {line}" for line in aligned([header, *rows[:_MOST_ROWS]]))
     if len(rows) > _MOST_ROWS:
         yield f"  and {len(rows) - _MOST_ROWS:,} more"
 
@@ -161,10 +158,10 @@ def _gaps(figures: StoreFigures) -> Iterator[Row]:
         yield format_time(gap.begin_ms), format_time(gap.end_ms), length
 
 
-def _frequent(found: Sequence[Frequent]) -> Iterator[Row]:
-    for one in found:
-        topic, text = one_line(one.topic, _NAME_WIDTH), one_line(one.text, _NAME_WIDTH)
-        yield topic, text, f"{one.count:,}"
+def _frequent(values: Sequence[Frequent]) -> Iterator[Row]:
+    for value in values:
+        topic, text = one_line(value.topic, _NAME_WIDTH), one_line(value.text, _NAME_WIDTH)
+        yield topic, text, f"{value.count:,}"
 
 
 def _groups(figures: StoreFigures) -> Iterator[Row]:
@@ -190,10 +187,10 @@ def _index_files(figures: StoreFigures) -> Iterator[Row]:
 
 
 def _coverage(figures: StoreFigures) -> str:
-    known = figures.coverage
-    share = known.indexed_bytes / known.log_bytes if known.log_bytes else 0.0
+    coverage = figures.coverage
+    share = coverage.indexed_bytes / coverage.log_bytes if coverage.log_bytes else 0.0
     return (
-        f"{known.files:,} IndexFiles cover {share:.1%} of the log, {known.spot_checked_files:,} of them "
+        f"{coverage.files:,} IndexFiles cover {share:.1%} of the log, {coverage.spot_checked_files:,} of them "
         f"only spot-checked; a query reads the rest message by message."
     )
 

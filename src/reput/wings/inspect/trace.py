@@ -49,7 +49,7 @@ _CLOCKS_DIFFER_MS = 60_000
 
 
 @checked
-def trace(
+def trace_life(
     stores: Sequence[MessageStore],
     *,
     key: str | None = None,
@@ -127,7 +127,7 @@ class _Tracer:
                 f"{where}: has no queues that show which topics exist; pass topic",
                 arguments=["topic"],
             )
-        self._found: dict[_Place, Event] = {}
+        self._events: dict[_Place, Event] = {}
         self._wanted_keys: set[str] = set()  # Unique keys to look up in the indexes.
         self._asked_keys: set[str] = set()
         self._wanted_origins: set[str] = set()
@@ -144,16 +144,16 @@ class _Tracer:
 
     def ask_for_key(self, key: str, topic: str | None) -> None:
         self._asked_for = joined_surrogates(key)
-        wanted: Wanted = (
+        predicate: Wanted = (
             WantedKeyAnywhere(tuple(self._topics), key) if topic is None else WantedKey(topic, key)
         )
-        self._search(wanted, FoundBy.KEY, None if topic is None else {topic})
+        self._search(predicate, FoundBy.KEY, None if topic is None else {topic})
 
     def ask_for_id(self, message_id: str) -> None:
         self._asked_for = joined_surrogates(message_id)
         self._wanted_origins.add(message_id)
         self._fetch_origins(FoundBy.MESSAGE_ID)
-        if not self._found:
+        if not self._events:
             self._unknown.add(message_id)
 
     def follow(self) -> None:
@@ -169,31 +169,36 @@ class _Tracer:
                 keys, self._wanted_keys = self._wanted_keys, set()
                 if keys:
                     self._asked_keys |= keys
-                    wanted = WantedUniqueKeys(tuple(self._topics), keys)
-                    self._search(wanted, FoundBy.UNIQUE_KEY, self._batch_topics())
-            before = len(self._found)
+                    predicate = WantedUniqueKeys(tuple(self._topics), keys)
+                    self._search(predicate, FoundBy.UNIQUE_KEY, self._batch_topics())
+            before = len(self._events)
             self._read_op_queues()
             self._read_retry_queues()
-            if len(self._found) == before:
+            if len(self._events) == before:
                 self._add_unread_places()
                 return
 
     def _batch_topics(self) -> set[str] | None:
         """Return the topics whose inner batches (5.x) may contain records of the message; None for all topics."""
-        if not self._found:
+        if not self._events:
             return None
-        messages = [event.message for event in self._found.values()]
+        messages = [event.message for event in self._events.values()]
         return {
-            name for one in messages for name in (one.topic, one.properties.get(REAL_TOPIC)) if name
+            name
+            for message in messages
+            for name in (message.topic, message.properties.get(REAL_TOPIC))
+            if name
         }
 
-    def _search(self, wanted: Wanted, found_by: FoundBy, batch_topics: set[str] | None) -> None:
+    def _search(self, predicate: Wanted, found_by: FoundBy, batch_topics: set[str] | None) -> None:
         for number, searched in enumerate(self._searched):
-            answer = searched.store.search(wanted, batch_topics, limit=self._most_messages)
+            answer = searched.store.search(predicate, batch_topics, limit=self._most_messages)
             searched.add(answer)
-            others = {one.message_id for one in answer.messages if self._is_of_same_list(one)}
+            list_ids = {
+                message.message_id for message in answer.messages if self._is_of_same_list(message)
+            }
             for message in answer.messages:
-                if others.isdisjoint(
+                if list_ids.isdisjoint(
                     (message.message_id, message.properties.get(ORIGIN_MESSAGE_ID))
                 ):
                     self._take(number, message, found_by)
@@ -203,16 +208,16 @@ class _Tracer:
 
         A 5.x client can send a list of messages in one call. Each message then has its own id and the list's id.
         """
-        own = message.unique_keys[:-1]
-        found = self._own_ids.get(message.unique_key or "")
-        return bool(own) and found is not None and found.isdisjoint(own)
+        own_ids = message.unique_keys[:-1]
+        list_ids = self._own_ids.get(message.unique_key or "")
+        return bool(own_ids) and list_ids is not None and list_ids.isdisjoint(own_ids)
 
     def _take(self, number: int, message: MessageExt, found_by: FoundBy) -> None:
         place = _place(number, message)
-        if place in self._found:
+        if place in self._events:
             return
         role, properties = role_of(message), message.properties
-        self._found[place] = Event(self._searched[number].store.path, message, role, found_by)
+        self._events[place] = Event(self._searched[number].store.path, message, role, found_by)
         # An op message has no key or origin to follow. Only its body names the half message.
         if role is Role.OP:
             return
@@ -245,21 +250,21 @@ class _Tracer:
         origins, self._wanted_origins = self._wanted_origins, set()
         self._asked_origins |= origins
         for origin in sorted(origins):
-            is_found = False
+            has_record = False
             for number, searched in enumerate(self._searched):
                 message = searched.store.get_by_offset_id(origin)
                 if message is not None:
                     searched.add_place(message)
                     self._take(number, message, found_by)
-                    is_found = True
-            if not is_found:
+                    has_record = True
+            if not has_record:
                 self._unplaced.add(origin)
                 self._want_key(origin)
 
     def _add_unread_places(self) -> None:
         """Report the places of ids whose messages were not found, if they cannot be read."""
-        messages = [event.message for event in self._found.values()]
-        read = {name for one in messages for name in (one.message_id, one.unique_key)}
+        messages = [event.message for event in self._events.values()]
+        read = {name for message in messages for name in (message.message_id, message.unique_key)}
         for message_id in sorted(self._unplaced - read):
             for searched in self._searched:
                 searched.add_unread(message_id)
@@ -268,7 +273,7 @@ class _Tracer:
         for number, searched in enumerate(self._searched):
             halves = [
                 event.message
-                for place, event in self._found.items()
+                for place, event in self._events.items()
                 if place[0] == number and event.role is Role.HALF and place not in self._halves
             ]
             self._halves.update(_place(number, half) for half in halves)
@@ -279,7 +284,7 @@ class _Tracer:
         """Find records that name a found message, or the requested id, as their origin."""
         origins = {
             name: (store, event.message)
-            for (store, *_), event in self._found.items()
+            for (store, *_), event in self._events.items()
             # The first time that a consumer sends a message back, the message's record is in an ordinary topic. All
             # retries name this record as their origin. So only records in ordinary topics can be origins.
             if event.role in (Role.MESSAGE, Role.COMMITTED)
@@ -292,13 +297,13 @@ class _Tracer:
         self._named |= origins.keys() | unknown
         since_ms = min((message.store_timestamp for _, message in origins.values()), default=0)
         for number, searched in enumerate(self._searched):
-            here = all(store == number for store, _ in origins.values())
+            is_local = all(store == number for store, _ in origins.values())
             start: int | None = None
             if unknown:
                 # No store has the original record, so its offset cannot limit the search for copies. Search from the
                 # beginning of the log.
                 start = 0
-            elif here:
+            elif is_local:
                 # A copy is stored after its original. If all originals are in this store, begin the search
                 # at the oldest one.
                 start = min(message.physical_offset for _, message in origins.values())
@@ -311,10 +316,10 @@ class _Tracer:
 
         Events are in order of time. The reasons explain why the message was delivered late, twice or never.
         """
-        places = sorted(self._found, key=lambda place: (self._found[place].stored_ms, *place))
+        places = sorted(self._events, key=lambda place: (self._events[place].stored_ms, *place))
         events: list[Event] = []
         for place in places:
-            event, store = self._found[place], self._searched[place[0]].store
+            event, store = self._events[place], self._searched[place[0]].store
             gap = event.stored_ms - events[-1].stored_ms if events else None
             due = due_ms(store, event.message) if event.role in WAITING else None
             queued = is_queued(store, event.message) if is_for_consumers(event.role) else None
@@ -323,7 +328,7 @@ class _Tracer:
                 group = consumer_group(message.topic, message.properties, self._topics)
             events.append(replace(event, gap_ms=gap, due_ms=due, is_queued=queued, group=group))
         events = number_lives(events)
-        searched = tuple(one.coverage() for one in self._searched)
+        searched = tuple(store.coverage() for store in self._searched)
         return Life(tuple(events), tuple(reasons_of(events, self._end_ms(events))), searched)
 
     def _end_ms(self, events: Sequence[Event]) -> int:
@@ -333,6 +338,6 @@ class _Tracer:
         message was due before the returned time.
         """
         waiting = {event.store for event in events if event.role in (*WAITING, Role.HALF)}
-        stores = [one.store for one in self._searched if one.store.path in waiting]
+        stores = [store.store for store in self._searched if store.store.path in waiting]
         ends = (newest_timestamp(store.commit_log, store.end_offset()) for store in stores)
         return max((end for end in ends if end is not None), default=0)

@@ -12,7 +12,7 @@ from reput.core import MessageStore, ReaderOptions, find_replicas
 from reput.engine.stores import StoreAnswer, Stores, open_named, stores_of
 from reput.errors import ReputError, StoreError, UsageError
 from reput.format.message_id import spellings
-from reput.wings.inspect.trace import trace as trace_life
+from reput.wings.inspect.trace import trace_life
 from reput.wings.inspect.trace_text import life_lines, problems_of
 from reput.wings.inspect.tracing.life import TRACE_SCHEMA, Life, life_fields
 
@@ -60,7 +60,7 @@ class TraceReport(Report):
         yield from problems_of(self.life)
 
     def _unsearched(self) -> list[str]:
-        return [f"{one.store}: not searched: {one.error}" for one in self.failed]
+        return [f"{answer.store}: not searched: {answer.error}" for answer in self.failed]
 
     def header(self) -> dict[str, Any]:
         """Return the first object of the JSON lines, which describes the request and the stores."""
@@ -84,7 +84,9 @@ class TraceReport(Report):
             "events": [part for part in parts if "event" in part],
             "reasons": [part for part in parts if "reason" in part],
             "end": end,
-            "failed": [{"store": one.store, "error": str(one.error)} for one in self.failed],
+            "failed": [
+                {"store": answer.store, "error": str(answer.error)} for answer in self.failed
+            ],
             "replica_of": dict(self.replica_of),
             "differing": [finding.as_json() for finding in self.differing],
         }
@@ -125,66 +127,70 @@ def trace(
         )
     replicas = find_replicas(named)
     with ExitStack() as stack:
-        opened: dict[str, MessageStore] = {}
+        readers: dict[str, MessageStore] = {}
         failed: list[StoreAnswer[Any]] = []
         searched: dict[str, str] = {}
         """Names of the opened stores, by name of the first store with their log."""
         # Open masters before their replicas, because only the first readable store of each log is searched.
-        for store in sorted(named, key=lambda one: one.name in replicas.first):
+        for store in sorted(named, key=lambda named_store: named_store.name in replicas.first):
             log = replicas.first.get(store.name, store.name)
             try:
                 if log not in searched:
-                    opened[store.name] = stack.enter_context(open_named(store, **reading))
+                    readers[store.name] = stack.enter_context(open_named(store, **reading))
                     searched[log] = store.name
             except ReputError as error:
                 failed.append(StoreAnswer(store.name, store.path, None, error))
-        if not opened:
+        if not readers:
             raise failed[0].error or UsageError("no store can be read")
         name, text = ("key", key) if key is not None else ("message_id", message_id)
         bounds = {"topic": topic, "most_messages": most_messages, "most_entries": most_entries}
         for spelling in spellings(text or ""):
-            life = _traced(opened, failed, **{name: spelling}, **bounds)
+            life = _traced(readers, failed, **{name: spelling}, **bounds)
             if life.events:
                 break
-        life = _with_names(life, {store.path: name for name, store in opened.items()})
-    asked = {"key": key, "message": message_id, "topic": topic}
+        life = _with_names(life, {store.path: name for name, store in readers.items()})
+    request = {"key": key, "message": message_id, "topic": topic}
     replica_of = {
         name: searched[log]
         for name, log in replicas.first.items()
         if searched.get(log, name) != name
     }
-    return TraceReport(tuple(opened), asked, life, tuple(failed), replica_of, replicas.differing)
+    return TraceReport(tuple(readers), request, life, tuple(failed), replica_of, replicas.differing)
 
 
-def _traced(opened: dict[str, MessageStore], failed: list[StoreAnswer[Any]], **asked: Any) -> Life:
-    """Trace a message through open stores. If a store turns out to be unreadable, move it from `opened` to `failed`.
+def _traced(
+    readers: dict[str, MessageStore], failed: list[StoreAnswer[Any]], **request: Any
+) -> Life:
+    """Trace a message through open stores. If a store turns out to be unreadable, move it from `readers` to `failed`.
 
     Raises StoreError if no store is left.
     """
-    count = len(opened)
+    count = len(readers)
     try:
-        return trace_life(list(opened.values()), **asked)
+        return trace_life(list(readers.values()), **request)
     except StoreError:
         # The trace goes from store to store. To find the store that failed, trace in each store alone.
-        for name, store in list(opened.items() if count > 1 else ()):
+        for name, store in list(readers.items() if count > 1 else ()):
             try:
-                trace_life([store], **asked)
-            except StoreError as own:
-                failed.append(StoreAnswer(name, store.path, None, own))
-                del opened[name]
+                trace_life([store], **request)
+            except StoreError as store_error:
+                failed.append(StoreAnswer(name, store.path, None, store_error))
+                del readers[name]
             # This store has no queues that show which topics exist. Together with other stores it can be traced: their
             # queues show the topics. So do not report it as unreadable.
             except UsageError:
                 continue
-        if len(opened) in (0, count):
+        if len(readers) in (0, count):
             raise
-    return trace_life(list(opened.values()), **asked)
+    return trace_life(list(readers.values()), **request)
 
 
 def _with_names(life: Life, names: Mapping[str, str]) -> Life:
     """Replace the paths of stores in a trace by their names."""
     return replace(
         life,
-        events=tuple(replace(one, store=names[one.store]) for one in life.events),
-        searched=tuple(replace(one, store=names[one.store]) for one in life.searched),
+        events=tuple(replace(event, store=names[event.store]) for event in life.events),
+        searched=tuple(
+            replace(coverage, store=names[coverage.store]) for coverage in life.searched
+        ),
     )

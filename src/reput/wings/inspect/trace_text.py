@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from reput.base import format_duration, format_time, one_line, printable
+from reput.base import aligned, format_duration, one_line, printable, table_time
 from reput.core import coverage_in_words
 
 if TYPE_CHECKING:
@@ -32,16 +32,16 @@ def life_lines(life: Life) -> Iterator[str]:
         yield from map(printable, searched_in_words(life.searched[0]))
         return
     with_records = {event.store for event in life.events}
-    others = []
+    log_sizes = []
     for searched in life.searched:
         if searched.store in with_records or not searched.is_complete:
             sentences = " ".join(searched_in_words(searched))
             yield printable(f"{searched.store}: {sentences}")
         else:
-            others.append(searched.coverage.log.size_bytes)
-    if others:
-        stores = "1 store" if len(others) == 1 else f"{len(others):,} stores"
-        yield f"{stores} without a record; {sum(others):,} bytes of log."
+            log_sizes.append(searched.coverage.log.size_bytes)
+    if log_sizes:
+        stores = "1 store" if len(log_sizes) == 1 else f"{len(log_sizes):,} stores"
+        yield f"{stores} without a record; {sum(log_sizes):,} bytes of log."
 
 
 def problems_of(life: Life) -> Iterator[str]:
@@ -59,7 +59,7 @@ def _table(life: Life) -> Iterator[str]:
         message = event.message
         rows.append(
             (
-                format_time(event.stored_ms).replace("T", " ").removesuffix("Z"),
+                table_time(event.stored_ms),
                 "" if event.gap_ms is None else format_duration(event.gap_ms),
                 *([str(event.life)] if several_lives else []),
                 role_in_words(event),
@@ -69,10 +69,7 @@ def _table(life: Life) -> Iterator[str]:
                 *([printable(event.store)] if len(life.searched) > 1 else []),
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
+    yield from aligned(rows)
 
 
 def role_in_words(event: Event) -> str:
@@ -95,9 +92,9 @@ def reasons_by_life(life: Life) -> Iterator[tuple[int, list[str]]]:
     of: dict[int, list[str]] = {}
     for reason in life.reasons:
         lives = {life.events[number].life for number in reason.events}
-        own = lives.pop() if several and len(lives) == 1 else 0
-        of.setdefault(own, []).append(reason.text)
-    yield from sorted(of.items(), key=lambda one: (one[0] == 0, one[0]))
+        life_number = lives.pop() if several and len(lives) == 1 else 0
+        of.setdefault(life_number, []).append(reason.text)
+    yield from sorted(of.items(), key=lambda item: (item[0] == 0, item[0]))
 
 
 def searched_in_words(searched: StoreCoverage) -> Iterator[str]:

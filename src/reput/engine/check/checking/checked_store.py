@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-from reput.base import INDEX_SETTINGS, Finding, Kind, StoreConfig, format_size
+from reput.base import INDEX_SETTINGS, Finding, Kind, StoreConfig, counted, format_size
 from reput.core import (
     CommitLogFile,
     ListedLog,
@@ -29,7 +29,7 @@ from reput.core import (
     parse_queue_id,
 )
 from reput.core.log.ends import find_log_ends
-from reput.engine.check.checking.tally import counted
+from reput.engine.compare import Span
 from reput.errors import FormatError, MissingExtraError, StoreNotFoundError
 from reput.format.file_names import (
     CHECKPOINT_FILE,
@@ -38,7 +38,7 @@ from reput.format.file_names import (
     is_index_file_name,
     parse_offset_file_name,
 )
-from reput.format.index_file import HEADER_BYTES, decode_header
+from reput.format.index_file import HEADER_BYTES, IndexHeader, decode_header
 from reput.io import FileReader, listed_size, refuse_archive
 
 # Bytes of the log. Dispatch writes the index shortly after the queues. If the last message in the index is this far
@@ -66,7 +66,7 @@ class Unread:
     index_items: int = 0
 
     def __str__(self) -> str:
-        entries = f"{self.queue_entries:,} queue entr{'y' if self.queue_entries == 1 else 'ies'}"
+        entries = counted(self.queue_entries, "queue entry", "queue entries")
         items = counted(self.index_items, "index item")
         return f"{format_size(self.log_bytes)} of the log, {entries}, {items}"
 
@@ -75,15 +75,15 @@ class Unread:
 class CheckedStore:
     """The state of a store when a check begins.
 
-    facts      facts about the store
-    files      log files, without overlapping ones
-    queues     folder of each queue
-    index      paths of the IndexFiles
-    end        end of the log; in a store in use, the end of the checked part
-    ends       the ends of the log for readers and a rebuild; they differ if the last record is incomplete (see LogEnds)
-    last_file  number of the file that contains the end
-    checked    physical offset at which a broker that starts now begins to check records
-    unread     what a quick check did not read
+    facts         facts about the store
+    files         log files, without overlapping ones
+    queues        folder of each queue
+    index         paths of the IndexFiles
+    end           end of the log; in a store in use, the end of the checked part
+    ends          the ends of the log for readers and a rebuild; they differ if the last record is incomplete
+    last_file     number of the file that contains the end
+    broker_start  physical offset at which a broker that starts now begins to check records
+    unread        what a quick check did not read
     """
 
     path: Path
@@ -95,7 +95,7 @@ class CheckedStore:
     end: int = 0
     ends: LogEnds = field(default_factory=lambda: LogEnds(0, 0, 0))
     last_file: int = 0
-    checked: int = 0
+    broker_start: int = 0
     findings: list[Finding] = field(default_factory=list)
     unread: Unread = field(default_factory=Unread)
 
@@ -121,7 +121,7 @@ class CheckedStore:
 
     @property
     def knows_index_sizes(self) -> bool:
-        return not any(one.settings == INDEX_SETTINGS for one in self.facts.doubts)
+        return not any(doubt.settings == INDEX_SETTINGS for doubt in self.facts.doubts)
 
     def lost_end(self, queued: int) -> Finding:
         """Return the finding for queue entries that lead to messages after the end of the log."""
@@ -132,6 +132,32 @@ class CheckedStore:
             cost=f"{counted(queued, 'message')} can no longer be read",
             at_next_start=f"ends the log at {self.end} and drops the ConsumeQueue entries of later messages",
         )  # fmt: skip
+
+
+@dataclass(slots=True)
+class IndexTable:
+    """What a check has read of one IndexFile.
+
+    items        number of items
+    first, last  physical offsets of its first and last items; -1 if it has no items
+    spans        summary of the items that lead into each log file, by number of the log file. A quick check only knows
+                 the number of the items that a starting broker does not index again.
+    """
+
+    path: str
+    header: IndexHeader = field(default_factory=lambda: IndexHeader(0, 0, 0, 0, 0, 0))
+    items: int = 0
+    first: int = -1
+    last: int = -1
+    spans: dict[int, Span] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
+
+    def note(self, kind: Kind, detail: str, at: int | None) -> None:
+        self.findings.append(Finding(kind, self.path, detail, at))
 
 
 def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
@@ -178,40 +204,40 @@ def _look(path: Path, facts: StoreFacts) -> CheckedStore:
     _set_end(store)
     if horizon is not None:
         store.end = max(min(store.end, horizon), store.begin)
-    store.checked = facts.broker_start(store.files)
+    store.broker_start = facts.broker_start(store.files)
     return store
 
 
 def _list_log(store: CheckedStore) -> None:
     folders = store.facts.log_folders
-    found = []
+    files = []
     for entry in chain.from_iterable(entries_of(Path(folder)) for folder in folders):
         start = parse_offset_file_name(entry.name)
         if start is None or not entry.is_file(follow_symlinks=False):
             store.findings.append(_foreign(store, entry, start is not None))
             continue
         size = entry.stat(follow_symlinks=False).st_size
-        found.append(CommitLogFile(start, size, entry.path, entry.inode(), gap_of(entry.path)))
-    found.sort()
-    if store.is_live and len(found) > 1 and not found[-1].size:
+        files.append(CommitLogFile(start, size, entry.path, entry.inode(), gap_of(entry.path)))
+    files.sort()
+    if store.is_live and len(files) > 1 and not files[-1].size:
         # The writer of the store is still creating the newest file, which has no message yet.
-        found.pop()
-    if not found:
+        files.pop()
+    if not files:
         # If the folder is missing, this call raises an error that says so.
         StoreLog(store.path, folders=folders).list()
         raise StoreNotFoundError(
             f"{folders[0]}: has no CommitLog file (a file whose name is an offset in 20 digits)"
         )
-    store.files = [found[0]]
-    for file in found[1:]:
+    store.files = [files[0]]
+    for file in files[1:]:
         before = store.files[-1]
         if before.end > file.start:
             detail = f"begins at {file.start}, but {before.path} ends at {before.end}"
             store.findings.append(Finding(Kind.LOG_FILE_NAME, file.path, detail, None, file.start))
         else:
             store.files.append(file)
-    usual = Counter(file.size for file in found).most_common(1)[0][0]
-    for file in found:
+    usual = Counter(file.size for file in files).most_common(1)[0][0]
+    for file in files:
         if file.size != usual:
             store.findings.append(
                 Finding(

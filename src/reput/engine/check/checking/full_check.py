@@ -30,14 +30,14 @@ from reput.core import (
     list_queue_files,
 )
 from reput.core.log.passed_file import keep_topics
-from reput.engine.check.checking.checked_store import CheckedStore
+from reput.engine.check.checking.checked_store import CheckedStore, IndexTable
+from reput.engine.check.checking.checkpoint import checkpoint_ahead
 from reput.engine.check.checking.index_database import index_database
-from reput.engine.check.checking.index_table import IndexJob, IndexTable, read_index_table
+from reput.engine.check.checking.index_table import IndexJob, read_index_table
 from reput.engine.check.checking.listings import index_order, of_queue
-from reput.engine.check.checking.log_check import LogFileFound, LogTask, check_log_file
+from reput.engine.check.checking.log_check import LogFileResult, LogTask, check_log_file
 from reput.engine.check.checking.next_start import (
     absent,
-    checkpoint_ahead,
     dispatched_from,
     indexed_again,
     next_start,
@@ -52,14 +52,14 @@ from reput.engine.five import TimerLog
 from reput.errors import StoreError
 from reput.format.file_names import INDEX_FOLDER, TIMER_LOG_FOLDER
 
-# A group of tasks is full if it has _WAVE_TASKS tasks per worker and _WAVE_BYTES bytes. It is also full if it has
-# _WAVE_MOST_TASKS tasks.
-_WAVE_TASKS, _WAVE_BYTES, _WAVE_MOST_TASKS = 4, 1 << 30, 256
+# A group of tasks is full if it has _BATCH_TASKS tasks per worker and _BATCH_BYTES bytes. It is also full if it has
+# _BATCH_MOST_TASKS tasks.
+_BATCH_TASKS, _BATCH_BYTES, _BATCH_MOST_TASKS = 4, 1 << 30, 256
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-def waves(weights: Sequence[int], parallelism: int) -> Iterator[slice]:
+def batches(weights: Sequence[int], parallelism: int) -> Iterator[slice]:
     """Group tasks to run together: small enough to report findings early, large enough to outweigh a job's start.
 
     Args:
@@ -73,8 +73,8 @@ def waves(weights: Sequence[int], parallelism: int) -> Iterator[slice]:
     for number, weight in enumerate(weights, 1):
         load += weight
         count = number - first
-        is_full = count >= _WAVE_TASKS * parallelism and load >= _WAVE_BYTES
-        if is_full or count == _WAVE_MOST_TASKS or number == len(weights):
+        is_full = count >= _BATCH_TASKS * parallelism and load >= _BATCH_BYTES
+        if is_full or count == _BATCH_MOST_TASKS or number == len(weights):
             yield slice(first, number)
             first, load = number, 0
 
@@ -137,12 +137,12 @@ def _timers(store: CheckedStore) -> Iterator[Finding]:
     """Yield findings about the timer log of a 5.x broker: units whose message the log does not have."""
     if store.is_live or not (store.path / TIMER_LOG_FOLDER).is_dir():
         return
-    with MessageStore(store.path, config=store.config) as opened:
-        timers = TimerLog(opened)
+    with MessageStore(store.path, config=store.config) as reader:
+        timers = TimerLog(reader)
         for _ in timers:
             pass
     # The check of the log reports unreadable records.
-    yield from (one for one in timers.damage if one.kind is not Kind.UNREADABLE_RECORD)
+    yield from (finding for finding in timers.damage if finding.kind is not Kind.UNREADABLE_RECORD)
 
 
 class FullCheck:
@@ -154,7 +154,7 @@ class FullCheck:
         self._index: list[IndexTable] = []
         self._queues: list[CheckedQueue] = []
         self._without_queue: dict[Queue, tuple[int, int]] = {}
-        self._totals = LogFileFound()
+        self._totals = LogFileResult()
         self._light = LightQueues(store.begin)
 
     def run(self) -> Iterator[Finding]:
@@ -178,40 +178,46 @@ class FullCheck:
             keep_topics(log)
         yield from _partly_copied(self._store)
         yield from _timers(self._store)
-        others = OtherQueues(self._store)
-        yield from others.findings()
+        other_queues = OtherQueues(self._store)
+        yield from other_queues.findings()
         # `_without_queue` has all queues without a ConsumeQueue file. Queues in RocksDB and batch queues have no such
         # file, but are not missing, so take them out of `_without_queue`. If these queues cannot be listed, empty
         # `_without_queue`, because any of its queues may exist.
-        for queue in others.queues if others.cannot_tell is None else set(self._without_queue):
+        for queue in (
+            other_queues.queues if other_queues.cannot_tell is None else set(self._without_queue)
+        ):
             self._without_queue.pop(queue, None)
         # IndexFiles of uncertain size were not read, so nothing is known about missing keys.
         without_index = self._totals.without_index if self._store.knows_index_sizes else 0
         yield from absent(
-            self._store, self._without_queue, without_index, bool(self._queues or others.queues)
+            self._store,
+            self._without_queue,
+            without_index,
+            bool(self._queues or other_queues.queues),
         )
         yield from index_database(self._store)
         yield from checkpoint_ahead(self._store, self._totals.latest)
 
-    def _waves(
+    def _batches(
         self,
         phase: str,
         function: Callable[[Task], Result],
-        tasks: Sequence[Task],
+        tasks_of: Callable[[slice], Sequence[Task]],
         weights: Sequence[int],
-    ) -> Iterator[Result]:
-        """Run tasks in groups (see `waves`), and yield the results in the order of the tasks.
+    ) -> Iterator[tuple[slice, Sequence[Task], list[Result]]]:
+        """Run tasks in batches (see `batches`), and yield each batch with its tasks and their results.
 
-        `weights` are the bytes of the tasks.
+        `weights` are the bytes of the tasks. `tasks_of` returns the tasks of a batch.
         """
         total, before = sum(weights), 0
 
-        def told(done: int, _of_wave: int) -> None:
+        def advance(done: int, _of_batch: int) -> None:
             self._progress(phase, before + done, total)
 
-        for part in waves(weights, self._runner.parallelism):
-            yield from self._runner.run(function, tasks[part], weights[part], told)
-            before += sum(weights[part])
+        for batch in batches(weights, self._runner.parallelism):
+            tasks = tasks_of(batch)
+            yield batch, tasks, self._runner.run(function, tasks, weights[batch], advance)
+            before += sum(weights[batch])
 
     def _read_index(self) -> Iterator[Finding]:
         store, config = self._store, self._store.config
@@ -222,21 +228,27 @@ class FullCheck:
             os.path.basename(store.index[-1]), store.is_live,
         )  # fmt: skip
         weights = [bytes_of(path) for path in store.index]
-        for table in self._waves("index", partial(read_index_table, job), store.index, weights):
-            self._index.append(table)
-            next_start = of_index_file(store, table)
-            yield from (replace(one, at_next_start=next_start) for one in table.findings)
-            table.findings = []
+        read = partial(read_index_table, job)
+        for _, _, tables in self._batches("index", read, store.index.__getitem__, weights):
+            for table in tables:
+                self._index.append(table)
+                next_start = of_index_file(store, table)
+                yield from (
+                    replace(finding, at_next_start=next_start) for finding in table.findings
+                )
+                table.findings = []
 
     def _read_queues(self) -> Iterator[Finding]:
         store = self._store
         job = QueueJob(store.config.queue_entries, self._edges, store.is_live)
         tasks = sorted(store.queues.items())
         weights = [bytes_below(folder) for _, folder in tasks]
-        for table in self._waves("queues", partial(read_queue_table, job), tasks, weights):
-            self._queues.append(table)
-            yield from map(of_queue, table.findings)
-            table.findings = []
+        read = partial(read_queue_table, job)
+        for _, _, tables in self._batches("queues", read, tasks.__getitem__, weights):
+            for table in tables:
+                self._queues.append(table)
+                yield from map(of_queue, table.findings)
+                table.findings = []
 
     def _join_index(self) -> Iterator[Finding]:
         """Check that each IndexFile begins where the previous one ends."""
@@ -248,41 +260,37 @@ class FullCheck:
         plan = _LogPlan(self._store, self._index, self._queues)
         files = [self._store.files[number] for number in plan.numbers]
         weights = [file.size for file in files]
-        total, before = sum(weights), 0
 
-        def told(done: int, _of_wave: int) -> None:
-            self._progress("log", before + done, total)
+        # Plan the tasks of one batch only. Those of all log files would name each queue many times.
+        def tasks_of(batch: slice) -> list[LogTask]:
+            return [plan.task(number) for number in plan.numbers[batch]]
 
-        for part in waves(weights, self._runner.parallelism):
-            # Plan the tasks of one group only. Those of all log files would name each queue many times.
-            tasks = [plan.task(number) for number in plan.numbers[part]]
-            results = self._runner.run(check_log_file, tasks, weights[part], told)
+        for batch, tasks, results in self._batches("log", check_log_file, tasks_of, weights):
             self._repeat(plan, tasks, results)
-            before += sum(weights[part])
-            for file, found in zip(files[part], results, strict=True):
+            for file, result in zip(files[batch], results, strict=True):
                 if not self._has_expired(file):
-                    yield from self.add(found)
+                    yield from self.add(result)
 
     def _has_expired(self, file: CommitLogFile) -> bool:
         """Return whether the broker has deleted a log file, and perhaps the queue files of its messages, too."""
         return self._store.is_live and file.start < self._store.begin_now()
 
     def steps(
-        self, known: Mapping[int, LogFileFound]
-    ) -> Iterator[tuple[CommitLogFile, LogFileFound, list[Finding]]]:
+        self, earlier: Mapping[int, LogFileResult]
+    ) -> Iterator[tuple[CommitLogFile, LogFileResult, list[Finding]]]:
         """Check the log files in log order, one for each step, after `begin`. Yield each with its result and findings.
 
-        `known` has results of earlier steps, by number of the log file. These files are not read again. Expired files
+        `earlier` has results of earlier steps, by number of the log file. These files are not read again. Expired files
         are skipped.
         """
         plan = _LogPlan(self._store, self._index, self._queues)
-        if known:
+        if earlier:
             # Without the light queues of all earlier files, nothing shows the lag with which they continue.
             self._light = LightQueues(max(self._store.begin, 1))
         for number in plan.numbers:
             file = self._store.files[number]
-            if number in known:
-                self._add(known[number])
+            if number in earlier:
+                self._add(earlier[number])
                 continue
             tasks = [plan.task(number)]
             results = [check_log_file(*tasks)]
@@ -309,33 +317,33 @@ class FullCheck:
                 yield [file.path for file in list_queue_files(folder, kind=BATCH_QUEUE)], []
 
     def _repeat(
-        self, plan: _LogPlan, tasks: Sequence[LogTask], results: list[LogFileFound]
+        self, plan: _LogPlan, tasks: Sequence[LogTask], results: list[LogFileResult]
     ) -> None:
         """Repeat the tasks that met queues without an entry for their log file, if these queues exist."""
         again = {
             row: complete
-            for row, (task, found) in enumerate(zip(tasks, results, strict=True))
-            if (complete := plan.with_queues(task, found.unplaced)) is not None
+            for row, (task, result) in enumerate(zip(tasks, results, strict=True))
+            if (complete := plan.with_queues(task, result.unplaced)) is not None
         }
         weights = [task.compared.file.size for task in again.values()]
         repeated = self._runner.run(check_log_file, list(again.values()), weights, no_progress)
-        for row, found in zip(again, repeated, strict=True):
-            results[row] = found
+        for row, repetition in zip(again, repeated, strict=True):
+            results[row] = repetition
 
-    def add(self, found: LogFileFound) -> Iterator[Finding]:
+    def add(self, result: LogFileResult) -> Iterator[Finding]:
         """Yield the findings of the next log file, and add it to the totals."""
-        yield from found.findings
-        yield from self._light.take(found.light)
-        self._add(found)
+        yield from result.findings
+        yield from self._light.take(result.light)
+        self._add(result)
 
-    def _add(self, found: LogFileFound) -> None:
+    def _add(self, result: LogFileResult) -> None:
         totals = self._totals
-        totals.without_index += found.without_index
-        times = [one for one in (totals.latest, found.latest) if one is not None]
+        totals.without_index += result.without_index
+        times = [latest for latest in (totals.latest, result.latest) if latest is not None]
         totals.latest = max(times, default=None)
-        for queue, (count, first) in found.without_queue.items():
-            known, at = self._without_queue.get(queue, (0, first))
-            self._without_queue[queue] = known + count, at
+        for queue, (count, first) in result.without_queue.items():
+            previous, at = self._without_queue.get(queue, (0, first))
+            self._without_queue[queue] = previous + count, at
 
 
 class _LogPlan:
@@ -399,7 +407,7 @@ class _LogPlan:
             number,
             is_last,
             store.is_live,
-            file.start >= store.checked,
+            file.start >= store.broker_start,
             self._dispatched_to,
             str(store.path / INDEX_FOLDER),
             tuple(self._indexed.get(number, ())),
@@ -411,10 +419,10 @@ class _LogPlan:
 
     def with_queues(self, task: LogTask, queues: Collection[Queue]) -> LogTask | None:
         """Return the task with these queues added; None if none of them exists."""
-        added = {self._places[queue] for queue in queues if queue in self._places}
-        if not added:
+        additions = {self._places[queue] for queue in queues if queue in self._places}
+        if not additions:
             return None
-        places = sorted({*self._queues_of.get(task.number, ()), *added})
+        places = sorted({*self._queues_of.get(task.number, ()), *additions})
         spans = tuple(self._queue_span(place, task.number) for place in places)
         return replace(task, compared=task.compared._replace(queues=spans))
 
@@ -442,8 +450,8 @@ class _LogPlan:
 def _by_file(spans: Iterable[Mapping[int, Span]]) -> dict[int, list[int]]:
     """Return for each log file which of the indexes have entries for it."""
     places: dict[int, list[int]] = {}
-    for place, of_one in enumerate(spans):
-        for number in of_one:
+    for place, by_file in enumerate(spans):
+        for number in by_file:
             places.setdefault(number, []).append(place)
     return places
 

@@ -37,22 +37,22 @@ def index_database(store: CheckedStore) -> Iterator[Finding]:
         try:
             with MessageDatabase(folder) as database:
                 if "keys" in database.contents():
-                    yield from _compared(store, folder, database)
+                    yield from _compare(store, folder, database)
         except (FormatError, MissingExtraError) as error:
             raise_if_refused(error)
             yield Finding(Kind.INDEX_DATABASE, folder, f"cannot be read: {error}")
 
 
-def _compared(store: CheckedStore, folder: str, database: MessageDatabase) -> Iterator[Finding]:
+def _compare(store: CheckedStore, folder: str, database: MessageDatabase) -> Iterator[Finding]:
     lacking, first, wrong, present = 0, -1, 0, 0
     with closing(CommitLogReader(StoreLog(str(store.path)))) as log:
         for message, items in indexed_messages(log, store.begin, store.end):
             for key, value in items:
-                stored = database.family_value(INDEX_FAMILY, key)
-                present += stored is not None
-                wrong += stored is not None and stored != value
-                lacking += stored is None
-                if stored is None and first < 0:
+                entry = database.family_value(INDEX_FAMILY, key)
+                present += entry is not None
+                wrong += entry is not None and entry != value
+                lacking += entry is None
+                if entry is None and first < 0:
                     first = message.physical_offset
     if lacking:
         yield Finding(

@@ -63,14 +63,14 @@ class IndexFindings:
         if np.array_equal(offsets, stretch.key_offsets) and np.array_equal(hashes, keys):
             return
         expected = key_pairs(stretch.key_offsets, keys, begin)
-        found = key_pairs(offsets, hashes & _INT32_MAX, begin)
-        missing, extra = unmatched([expected], [found])
+        actual = key_pairs(offsets, hashes & _INT32_MAX, begin)
+        missing, extra = unmatched([expected], [actual])
         self._note_missing(stretch, stretch.key_offsets[missing])
         # Exclude items that lead into a damaged range of the log, because the finding for this range covers them. Also
         # exclude items with a negative hash, because the check of the IndexFile has already reported them.
         extra = extra[~(stretch.in_damage(offsets[extra]) | (hashes[extra] < 0))]
         # A surplus item repeats another item, or leads to a message that does not have its key.
-        repeats = np.isin(found[extra], expected)
+        repeats = np.isin(actual[extra], expected)
         of_runs = np.repeat(np.arange(len(runs)), [len(run.found.numbers) for run in runs])
         numbers = np.concatenate([none, *(run.found.numbers for run in runs)])
         for kind, rows in (
@@ -78,9 +78,9 @@ class IndexFindings:
             (Kind.STALE_INDEX_ENTRY, extra[~repeats]),
         ):
             for number in np.unique(of_runs[rows]).tolist():
-                chosen = rows[of_runs[rows] == number]
+                of_run = rows[of_runs[rows] == number]
                 place = runs[number].place
-                self._note_surplus(kind, stretch, place, numbers[chosen], offsets[chosen])
+                self._note_surplus(kind, stretch, place, numbers[of_run], offsets[of_run])
 
     def _note_missing(self, stretch: LogStretch, offsets: Offsets) -> None:
         late = offsets >= self._dispatched_to
@@ -94,18 +94,18 @@ class IndexFindings:
             (Kind.INDEX_FILE_LOST, ~late & ~within & before_last),
             (Kind.MISSING_INDEX_ENTRY, ~late & (within | ~before_last)),
         )
-        for kind, chosen in kinds:
-            if not chosen.any():
+        for kind, mask in kinds:
+            if not mask.any():
                 continue
-            of_kind = offsets[chosen]
+            of_kind = offsets[mask]
             at = int(of_kind[0])
             path = self._file_for(at)
-            made = Finding(
+            finding = Finding(
                 kind, path, f"no entry for a key of the message at {at}", None, at,
                 at_next_start=of_missing_keys(self._indexed_again, at, int(of_kind[-1])),
             )  # fmt: skip
             times = stretch.times_of(of_kind)
-            self._tally.add(kind, path, len(of_kind), partial(replace, made), times)
+            self._tally.add(kind, path, len(of_kind), partial(replace, finding), times)
 
     def _file_for(self, offset: int) -> str:
         """Return the path of the IndexFile that should have an entry for the message at this physical offset.
@@ -113,17 +113,17 @@ class IndexFindings:
         If all IndexFiles with items for this log file end before the message, return the last of them. If no IndexFile
         has such items, return index/.
         """
-        for one in self._files:
-            if offset <= one.header.end_physical_offset:
-                return one.path
+        for span in self._files:
+            if offset <= span.header.end_physical_offset:
+                return span.path
         return self._files[-1].path if self._files else self._folder
 
     def _note_surplus(
         self, kind: Kind, stretch: LogStretch, place: IndexSpan, numbers: Offsets, offsets: Offsets
     ) -> None:
         is_repeat = kind is Kind.DUPLICATE_INDEX_ENTRY
-        what = "repeats an entry for" if is_repeat else "has the hash of a key that is not in"
-        detail = f"item {numbers[0]} {what} the message at {offsets[0]}"
+        claim = "repeats an entry for" if is_repeat else "has the hash of a key that is not in"
+        detail = f"item {numbers[0]} {claim} the message at {offsets[0]}"
         times = stretch.times_of(offsets[np.isin(offsets, stretch.offsets)])
         self._tally.add(
             kind, place.path, len(numbers),
@@ -138,8 +138,8 @@ class IndexFindings:
         items, place = run.found, run.place
         row = np.searchsorted(stretch.offsets, items.offsets)
         row[row == len(stretch.offsets)] = 0
-        known = stretch.offsets[row] == items.offsets if len(stretch.offsets) else row > 0
-        items, times = items.at(known), stretch.times[row[known]]
+        has_message = stretch.offsets[row] == items.offsets if len(stretch.offsets) else row > 0
+        items, times = items.at(has_message), stretch.times[row[has_message]]
         header = place.header
         expected = _seconds(times, header.begin_timestamp)
         is_first = items.numbers == 1
@@ -167,8 +167,8 @@ class IndexFindings:
                 (1, header.begin_physical_offset, header.begin_timestamp, 0),
                 (header.last_item(1 << 31), header.end_physical_offset, header.end_timestamp, 8),
             )
-            for number, offset, stated, at in ends:
-                self._compare_end(place, items, times, number, offset, stated, at)
+            for number, offset, stated_ms, at in ends:
+                self._compare_end(place, items, times, number, offset, stated_ms, at)
 
     def _compare_end(
         self,
@@ -177,15 +177,15 @@ class IndexFindings:
         times: Offsets,
         number: int,
         offset: int,
-        stated: int,
+        stated_ms: int,
         at: int,
     ) -> None:
         """Check that the header's begin (end) time is the store time of the message of the first (last) item."""
         row = np.flatnonzero((items.numbers == number) & (items.offsets == offset))
-        if not len(row) or times[row[0]] == stated:
+        if not len(row) or times[row[0]] == stated_ms:
             return
         detail = (
-            f"the header states {stated} ms for the message at {offset}, which states "
+            f"the header states {stated_ms} ms for the message at {offset}, which states "
             f"{times[row[0]]}"
         )
         self._tally.add(

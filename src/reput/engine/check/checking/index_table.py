@@ -1,33 +1,31 @@
 """Check one IndexFile on its own: whether a look-up reaches each item, and into which log files the items lead.
 
-The kernels of `reput.kernels.index_proof` check slots and chains. If they find damage, `index_inspection` locates it.
+`ChainCheck` checks slots and chains. If it finds damage, `index_inspection` locates it.
 """
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from reput.base import Finding, Kind
+from reput.base import Kind
 from reput.core.index.entries import offsets_of_items
+from reput.engine.check.checking.checked_store import IndexTable
 from reput.engine.check.checking.listings import index_file_size
-from reput.engine.check.index_inspection import inspect_index_file
-from reput.engine.compare import LogEdges, RawEntries, Span, Spans
+from reput.engine.check.index_inspection import inspect_index_file, item_count, slot_count
+from reput.engine.compare import ChainCheck, LogEdges, RawEntries, Spans
 from reput.errors import ReputError, raise_if_refused
 from reput.format.index_file import (
     HEADER_BYTES,
     ITEM_BYTES,
     SLOT_BYTES,
-    IndexHeader,
     decode_header,
     item_position,
 )
 from reput.io import FileReader
-from reput.kernels.index_proof import check_items, check_slots
 
 _ITEM_WORDS = ITEM_BYTES // 4
 _PIECE_ITEMS = 1 << 18
@@ -42,30 +40,6 @@ class IndexJob:
     edges: LogEdges
     newest: str
     is_live: bool
-
-
-@dataclass(slots=True)
-class IndexTable:
-    """The result of checking one IndexFile.
-
-    first, last  physical offsets of its first and last items; -1 if it has no items
-    spans        summary of the items that lead into each log file, by number of the log file
-    """
-
-    path: str
-    header: IndexHeader = field(default_factory=lambda: IndexHeader(0, 0, 0, 0, 0, 0))
-    items: int = 0
-    first: int = -1
-    last: int = -1
-    spans: dict[int, Span] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        return os.path.basename(self.path)
-
-    def note(self, kind: Kind, detail: str, at: int | None) -> None:
-        self.findings.append(Finding(kind, self.path, detail, at))
 
 
 def read_index_table(job: IndexJob, path: str) -> IndexTable:
@@ -105,7 +79,7 @@ class _Reading:
         room = min(job.index_items, (size - item_position(job.hash_slots, 0)) // ITEM_BYTES)
         table.items = max(min(table.header.next_item, room) - 1, 0)
         if self._is_live:
-            slots = self._as_counted(slots, room)
+            slots = self._at_header(slots, room)
         is_sound = self._read_items(slots)
         if size == whole:
             self._look_closer(is_sound, slots)
@@ -121,7 +95,7 @@ class _Reading:
         self._reader.read_into(items.reshape(-1).view(np.uint8), at)
         return items
 
-    def _as_counted(self, slots: RawEntries, room: int) -> RawEntries:
+    def _at_header(self, slots: RawEntries, room: int) -> RawEntries:
         """Return the slots as they were when the header was read, by following links from newer items to older ones."""
         numbers = slots.byteswap().view(np.int32).astype(np.int64)
         late = np.flatnonzero((numbers > self._table.items) & (numbers < room))
@@ -138,27 +112,19 @@ class _Reading:
     def _read_items(self, slots: RawEntries) -> bool:
         """Fill the table. Return whether a look-up reaches each item and the items are in order."""
         table, spans = self._table, Spans(self._job.edges)
-        # The seed of the hashes is random. With a known seed, a hostile file could be damaged and still have the right
-        # sum of hashes.
-        seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
-        total, _, _ = check_slots(slots, seed)
-        before, wrong = -1, 0
+        chains = ChainCheck(slots)
         for first in range(1, table.items + 1, _PIECE_ITEMS):
             items = self._items(first, min(first + _PIECE_ITEMS, table.items + 1))
-            total, forwards, disordered, _, before = check_items(
-                items, first, table.items, len(slots), seed, np.uint64(total), before
-            )
-            wrong += forwards + disordered
             # The bisection of `add_ordered` needs ascending offsets.
-            if disordered:
-                spans.add(offsets_of_items(items), first)
-            else:
+            if chains.add(items, first, table.items):
                 spans.add_ordered(len(items), first, partial(_offset_of, items))
+            else:
+                spans.add(offsets_of_items(items), first)
             if first == 1:
                 table.first = _offset_of(items, 0)
             table.last = _offset_of(items, len(items) - 1)
         table.spans = spans.by_file
-        return wrong == 0 and int(total) == 0
+        return chains.is_valid
 
     def _look_closer(self, is_sound: bool, slots: RawEntries) -> None:
         job, table, header = self._job, self._table, self._table.header
@@ -174,13 +140,9 @@ class _Reading:
         # In a live store, the header and the slots change while they are read, so they cannot be compared.
         if self._is_live:
             return
-        used = int(np.count_nonzero(slots))
-        if is_sound and header.hash_slot_count != used:
-            detail = f"the header counts {header.hash_slot_count} used slots, but {used} are used"
-            table.note(Kind.INDEX_HEADER, detail, HEADER_BYTES - 2 * SLOT_BYTES)
-        if is_sound and not 0 <= header.index_count <= job.index_items:
-            detail = f"index count {header.index_count}, but the file has room for {job.index_items} items"
-            table.note(Kind.INDEX_HEADER, detail, HEADER_BYTES - SLOT_BYTES)
+        if is_sound:  # Otherwise, the inspection has compared the counts.
+            table.findings += slot_count(table.path, header, int(np.count_nonzero(slots)))
+            table.findings += item_count(table.path, header, job.index_items)
         if table.items and (table.first, table.last) != header[2:4]:
             detail = (
                 f"the header states offsets {header.begin_physical_offset} to "
@@ -188,7 +150,7 @@ class _Reading:
             )
             table.note(Kind.INDEX_HEADER, detail, 16)
         # If the last change of the header was not synced, its count is too low, and look-ups miss the last items.
-        following = table.items + 1
-        if following < job.index_items and self._items(following, following + 1).any():
+        next_item = table.items + 1
+        if next_item < job.index_items and self._items(next_item, next_item + 1).any():
             detail = f"the header counts {table.items} items, but more are written"
             table.note(Kind.INDEX_HEADER, detail, HEADER_BYTES - SLOT_BYTES)

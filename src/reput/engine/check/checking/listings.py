@@ -56,8 +56,8 @@ def list_queue(folder: str, queue_entries: int, is_live: bool) -> ListedQueue:
             findings.append(Finding(Kind.FOREIGN_FILE, str(path), detail))
             continue
         size = status.st_size
-        is_being_made = is_live and path == paths[-1] and not size
-        if (size != whole and not is_being_made) or start % whole:
+        is_new = is_live and path == paths[-1] and not size
+        if (size != whole and not is_new) or start % whole:
             detail = (
                 f"{size} bytes from logical offset {start}, but the files of this store have "
                 f"{whole}"
@@ -101,11 +101,11 @@ def disorder(places: EntryPlaces, entry: int, offset: int, count: int = 1) -> Fi
 
 def of_queue(finding: Finding) -> Finding:
     """Add what a starting broker does about a finding of a queue's files."""
-    what = {Kind.QUEUE_FILE_SIZE: "does not start", Kind.FOREIGN_FILE: "ignores it"}.get(
+    reaction = {Kind.QUEUE_FILE_SIZE: "does not start", Kind.FOREIGN_FILE: "ignores it"}.get(
         finding.kind,
         "cuts the queue there if it is in one of its last three files; otherwise does not notice it",
     )
-    return replace(finding, at_next_start=what)
+    return replace(finding, at_next_start=reaction)
 
 
 def check_queue_ends(
@@ -156,14 +156,14 @@ def _joints(places: EntryPlaces) -> Iterator[Finding]:
 
 
 def index_file_size(
-    path: str, size: int, hash_slots: int, index_items: int, is_being_made: bool
+    path: str, size: int, hash_slots: int, index_items: int, is_new: bool
 ) -> Iterator[Finding]:
     """Yield the finding for an IndexFile that does not have the size of its slots and items.
 
-    `is_being_made`: a writer may still be creating the file, so it may be empty.
+    `is_new`: a writer may still be creating the file, so it may be empty.
     """
     whole = item_position(hash_slots, index_items)
-    if size != whole and not (is_being_made and not size):
+    if size != whole and not (is_new and not size):
         detail = f"{size} bytes, but {hash_slots} slots and {index_items} items take {whole}"
         yield Finding(Kind.INDEX_FILE_SIZE, path, detail, min(size, whole))
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from reput.base import Finding, Kind
+from reput.base import Finding, Kind, counted
 from reput.core import FileScan, Queue, ScannedPiece, wrong_bodies
 from reput.core.log.passed_file import PassedFile
 from reput.engine.check.checking.index_entries import IndexFindings
 from reput.engine.check.checking.queue_entries import LightQueue, QueueFindings
-from reput.engine.check.checking.tally import Tally, counted
+from reput.engine.check.checking.tally import Tally
 from reput.engine.compare import ComparedFile
 from reput.engine.compare.log_file import FileComparison
 from reput.errors import ReputError, StoreChangedError, StoreNotFoundError, raise_if_refused
@@ -57,7 +57,7 @@ class LogTask:
 
 
 @dataclass(slots=True)
-class LogFileFound:
+class LogFileResult:
     """The results for one log file.
 
     latest         latest store timestamp, ms
@@ -76,33 +76,33 @@ class LogFileFound:
     findings: list[Finding] = field(default_factory=list)
 
 
-def check_log_file(task: LogTask) -> LogFileFound:
+def check_log_file(task: LogTask) -> LogFileResult:
     """Check one log file. A file that has expired since it was listed has no findings."""
-    found = LogFileFound()
+    result = LogFileResult()
     try:
-        _FileCheck(task, found).run()
+        _FileCheck(task, result).run()
     except ReputError as error:
         raise_if_refused(error)
         if not task.is_live or not isinstance(error, (StoreNotFoundError, StoreChangedError)):
-            found.findings.append(
+            result.findings.append(
                 Finding(Kind.UNREADABLE_RECORD, task.compared.file.path, f"cannot be read: {error}")
             )
-    return found
+    return result
 
 
 class _FileCheck:
-    def __init__(self, task: LogTask, found: LogFileFound) -> None:
-        self._task, self._found = task, found
+    def __init__(self, task: LogTask, result: LogFileResult) -> None:
+        self._task, self._result = task, result
         self._tally = Tally()
         self._passed = PassedFile(task.compared.file)
 
     def run(self) -> None:
-        task, found = self._task, self._found
+        task, result = self._task, self._result
         comparison = FileComparison(task.compared)
         # Usually, all records and their entries are valid. One quick pass suffices to show this.
         latest = comparison.latest_if_sound(self._is_sound)
         if latest is not None:
-            found.latest = latest
+            result.latest = latest
             self._passed.keep(comparison.scan)
             return
         self._passed.restart()
@@ -117,19 +117,19 @@ class _FileCheck:
         for stretch in comparison.stretches(self._check_records, has_light=task.has_light):
             for run in comparison.queue_runs(stretch):
                 queues.explain(run, stretch)
-            found.unplaced.update(queue for queue in stretch.taken if queue not in queues.light)
+            result.unplaced.update(queue for queue in stretch.taken if queue not in queues.light)
             index.explain(comparison.index_runs(stretch), stretch)
             for lost in stretch.damage:
                 messages = comparison.entries_within(lost.start, lost.stop)
                 cost = f"{counted(messages, 'message')} with a ConsumeQueue entry can no longer be read"
-                explained = replace(self._with_start(lost), cost=cost if messages else "")
-                found.findings.append(explained)
+                finding = replace(self._with_start(lost), cost=cost if messages else "")
+                result.findings.append(finding)
         self._passed.keep(comparison.scan)
         self._note_end(comparison.scan)
-        found.without_queue, found.light = queues.without_queue, queues.light
-        found.unplaced.update(queues.without_queue)
-        found.without_index = index.without_index
-        found.findings += self._tally.findings()
+        result.without_queue, result.light = queues.without_queue, queues.light
+        result.unplaced.update(queues.without_queue)
+        result.without_index = index.without_index
+        result.findings += self._tally.findings()
 
     def _is_sound(self, piece: ScannedPiece) -> bool:
         """Return whether all records of a piece of the log file match their CRCs."""
@@ -139,19 +139,19 @@ class _FileCheck:
 
     def _check_records(self, piece: ScannedPiece) -> None:
         self._passed.add(piece)
-        found, file, batch = self._found, self._task.compared.file, piece.batch
+        result, file, batch = self._result, self._task.compared.file, piece.batch
         offsets, times = piece.positions + piece.base, batch.messages["store_timestamp"]
         high = int(times.max())
-        found.latest = high if found.latest is None else max(found.latest, high)
-        stated = batch.messages["physical_offset"]
-        moved = np.flatnonzero(stated != offsets)
+        result.latest = high if result.latest is None else max(result.latest, high)
+        stated_offsets = batch.messages["physical_offset"]
+        misplaced = np.flatnonzero(stated_offsets != offsets)
         self._tally.add(
-            Kind.MISPLACED_RECORD, file.path, len(moved),
+            Kind.MISPLACED_RECORD, file.path, len(misplaced),
             lambda: file.lost(
-                int(offsets[moved[0]]), int(offsets[moved[0]]),
-                f"this record states physical offset {stated[moved[0]]}", Kind.MISPLACED_RECORD,
+                int(offsets[misplaced[0]]), int(offsets[misplaced[0]]),
+                f"this record states physical offset {stated_offsets[misplaced[0]]}", Kind.MISPLACED_RECORD,
             ),
-            times[moved],
+            times[misplaced],
         )  # fmt: skip
         wrong = wrong_bodies(piece.data, piece.positions, batch.messages)
         self._tally.add(
@@ -164,36 +164,36 @@ class _FileCheck:
             ),
             times[wrong],
         )  # fmt: skip
-        other = np.setdiff1d(_wrong_records(piece), wrong)
+        wrong_records = np.setdiff1d(_wrong_records(piece), wrong)
         self._tally.add(
-            Kind.RECORD_CRC, file.path, len(other),
+            Kind.RECORD_CRC, file.path, len(wrong_records),
             lambda: replace(
                 file.lost(
-                    int(offsets[other[0]]), int(offsets[other[0]]),
+                    int(offsets[wrong_records[0]]), int(offsets[wrong_records[0]]),
                     "the record does not match its CRC (__CRC32#)", Kind.RECORD_CRC,
                 ),
                 at_next_start="does not notice it, because it compares only bodies unless forceVerifyPropCRC is set",
             ),
-            times[other],
+            times[wrong_records],
         )  # fmt: skip
 
     def _with_start(self, lost: Finding) -> Finding:
         task = self._task
-        what = "does not notice it, because it does not check this file"
+        reaction = "does not notice it, because it does not check this file"
         if task.is_checked:
             rest = task.compared.log_end - lost.start
-            what = (
+            reaction = (
                 f"cuts the log at {lost.start} and loses the {rest:,} bytes after it;"
                 " the index keeps the entries of the lost messages"
             )
-        return replace(lost, at_next_start=what)
+        return replace(lost, at_next_start=reaction)
 
     def _note_end(self, scan: FileScan) -> None:
         task, end = self._task, self._task.compared.log_end
         passed_over = any(lost.start >= end for lost in scan.damage)
         if not task.is_last or task.is_live or not (scan.end.torn or passed_over):
             return
-        self._found.findings.append(
+        self._result.findings.append(
             Finding(
                 Kind.TORN_LOG_END, task.compared.file.path,
                 "the bytes after the last record are not a record", end - task.compared.file.start, end,

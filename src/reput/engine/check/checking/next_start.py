@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Protocol
 
-from reput.base import Finding, Kind
+from reput.base import Finding, Kind, counted
 from reput.core import (
     TOPICS_PATH,
     CommitLogReader,
@@ -20,60 +19,17 @@ from reput.core import (
     open_queues,
     topic_names,
 )
-from reput.engine.check.checking.checked_store import CheckedStore
+from reput.engine.check.checking.checked_store import CheckedStore, IndexTable
+from reput.engine.check.checking.checkpoint import checkpoint_missing
 from reput.engine.check.checking.index_database import has_key_database
-from reput.engine.check.checking.tally import counted
 from reput.errors import FormatError, MessageNotFoundError, StoreError
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, MessageExt
-from reput.format.file_names import (
-    ABORT_FILE,
-    CHECKPOINT_FILE,
-    CONSUME_QUEUE_FOLDER,
-    INDEX_FOLDER,
-    is_folder_name,
-)
-
-if TYPE_CHECKING:
-    from reput.format.index_file import IndexHeader
-
-
-class Total(Protocol):
-    """A summary of the items of an IndexFile that lead into one log file. `total` is the number of these items."""
-
-    @property
-    def total(self) -> int: ...
-
-
-class SeenIndexFile(Protocol):
-    """The facts about an IndexFile that are needed to predict a broker's next start.
-
-    A full check and a quick check each have a class with these facts.
-
-    items  number of items
-    last   physical offset of its last item; -1 if it has no items
-    spans  number of items that lead into each log file, by number of the log file
-    """
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def header(self) -> IndexHeader: ...
-
-    @property
-    def items(self) -> int: ...
-
-    @property
-    def last(self) -> int: ...
-
-    @property
-    def spans(self) -> Mapping[int, Total]: ...
-
+from reput.format.file_names import ABORT_FILE, CONSUME_QUEUE_FOLDER, INDEX_FOLDER, is_folder_name
 
 UNNOTICED = "does not notice it: it never verifies an IndexFile"
 
 
-def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator[Finding]:
+def next_start(store: CheckedStore, tables: Sequence[IndexTable]) -> Iterator[Finding]:
     """Yield findings about the next start of a broker, from the store's lock, `abort`, checkpoint and IndexFiles."""
     if store.is_live:
         yield Finding(
@@ -82,13 +38,13 @@ def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator
             f"{store.end}",
         )  # fmt: skip
         return
-    yield from _checkpoint(store)
+    yield from checkpoint_missing(store)
     if not store.facts.has_abort:
         yield from _skipped(store)
         return
-    again = store.checked
+    again = store.broker_start
     deleted = [table for table in tables if is_deleted(store, table)]
-    kept = [table for table in tables if table.items and table not in deleted]
+    remaining = [table for table in tables if table.items and table not in deleted]
     # A broker skips only messages that begin before the offset in the header of its newest IndexFile (endPhyOffset).
     # The last indexed message begins at this offset, so it is indexed again.
     twice = "; the last message of the IndexFiles that it keeps is indexed twice"
@@ -97,7 +53,7 @@ def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator
         Kind.UNCLEAN_SHUTDOWN, str(store.path / ABORT_FILE),
         "the last owner of the store did not shut it down cleanly",
         at_next_start=f"{deletes}dispatches again from {again}"
-        f"{twice if kept and kept[-1].last >= again else ''}",
+        f"{twice if remaining and remaining[-1].last >= again else ''}",
     )  # fmt: skip
     file = [file.start for file in store.files].index(again)
     # The broker's next start deletes IndexFiles, but indexes again only messages from the physical offset `again` on.
@@ -133,7 +89,7 @@ def absent(
             "the log has messages, but there is no ConsumeQueue",
             count=len(missing),
             cost=f"{counted(messages, 'message')} cannot be consumed",
-            at_next_start=f"dispatches again from {store.checked if store.facts.has_abort else store.begin}",
+            at_next_start=f"dispatches again from {store.broker_start if store.facts.has_abort else store.begin}",
         )  # fmt: skip
         missing = {}
     topics = topic_names(str(store.path)) if missing else frozenset()
@@ -152,7 +108,7 @@ def absent(
             Kind.MISSING_QUEUE, str(folder), "the log has messages of this queue",
             physical_offset=first, count=count,
             cost=f"{counted(count, 'message')} cannot be consumed",
-            at_next_start=f"rebuilds it from {store.checked} on"
+            at_next_start=f"rebuilds it from {store.broker_start} on"
             if store.facts.has_abort
             else "dispatches only messages after the last entry of all other queues",
         )  # fmt: skip
@@ -161,7 +117,7 @@ def absent(
         yield Finding(
             Kind.INDEX_DELETED, str(store.path / INDEX_FOLDER), "no IndexFile has an entry",
             cost=f"{counted(without_index, 'key')} cannot be found",
-            at_next_start=f"indexes again from {store.checked} only"
+            at_next_start=f"indexes again from {store.broker_start} only"
             if store.facts.has_abort
             else "indexes new messages only",
         )  # fmt: skip
@@ -227,12 +183,12 @@ def dispatched_from(store: CheckedStore) -> int | None:
     if store.is_live:
         return None
     if store.facts.has_abort:
-        return store.checked
+        return store.broker_start
     begin = max(store.facts.known_offset.physical_offset + store.config.is_five, store.begin)
     return begin if begin < store.end else None
 
 
-def is_deleted(store: CheckedStore, table: SeenIndexFile) -> bool:
+def is_deleted(store: CheckedStore, table: IndexTable) -> bool:
     """Return whether the next start deletes this IndexFile.
 
     After a crash, a broker deletes files newer than the checkpoint.
@@ -241,14 +197,14 @@ def is_deleted(store: CheckedStore, table: SeenIndexFile) -> bool:
     return store.facts.has_abort and not store.is_live and ends_later
 
 
-def of_index_file(store: CheckedStore, table: SeenIndexFile) -> str:
+def of_index_file(store: CheckedStore, table: IndexTable) -> str:
     """Return a text that says what the next start does with a damaged IndexFile."""
     if is_deleted(store, table):
-        return f"deletes the file, because it is newer than the checkpoint, and indexes again from {store.checked}"
+        return f"deletes the file, because it is newer than the checkpoint, and indexes again from {store.broker_start}"
     return UNNOTICED
 
 
-def indexed_again(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> int | None:
+def indexed_again(store: CheckedStore, tables: Sequence[IndexTable]) -> int | None:
     """Return the physical offset from which the next start adds index entries, or None if it adds none.
 
     A broker indexes no message that begins before the offset in the header of its newest IndexFile (endPhyOffset).
@@ -256,8 +212,8 @@ def indexed_again(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> int |
     begin = dispatched_from(store)
     if begin is None:
         return None
-    kept = [table.last for table in tables if table.items and not is_deleted(store, table)]
-    return max([begin, *kept[-1:]])
+    last_offsets = [table.last for table in tables if table.items and not is_deleted(store, table)]
+    return max([begin, *last_offsets[-1:]])
 
 
 def of_missing_keys(again: int | None, first: int, last: int) -> str:
@@ -271,42 +227,3 @@ def of_missing_keys(again: int | None, first: int, last: int) -> str:
     if again is None or last < again:
         return "does not notice it, and never adds an entry to an index that lacks it"
     return "indexes them" if first >= again else f"indexes those from {again} on"
-
-
-def _checkpoint(store: CheckedStore) -> Iterator[Finding]:
-    path = str(store.path / CHECKPOINT_FILE)
-    if store.has_checkpoint:
-        return
-    all_again = "deletes every IndexFile and dispatches the whole log again"
-    yield Finding(
-        Kind.CHECKPOINT_MISSING, path, "the file is missing",
-        cost=f"after a crash a broker {all_again}",
-        at_next_start=all_again if store.facts.has_abort else "writes one with zeros",
-    )  # fmt: skip
-
-
-def checkpoint_ahead(store: CheckedStore, latest: int | None) -> Iterator[Finding]:
-    """Compare the checkpoint with the store timestamp (ms) of the latest message, and with the end of the log.
-
-    Does nothing if `latest` is None.
-    """
-    if latest is None or store.is_live:
-        return
-    checkpoint, log_end = store.facts.checkpoint, store.facts.log.end
-    outside = checkpoint.offsets_outside(log_end)
-    times = len(checkpoint.times)
-    for number, (name, stated) in enumerate(checkpoint._asdict().items()):
-        if number < times and stated > latest:
-            reason = f"{name} is {stated}, but the last message was stored at {latest}"
-        elif name in outside:
-            reason = f"{name} is {stated}, but the log ends at {log_end}"
-        else:
-            continue
-        yield Finding(
-            Kind.CHECKPOINT_AHEAD, str(store.path / CHECKPOINT_FILE), reason, 8 * number,
-            cost="after a crash, a broker assumes that files are durable although they may not be",
-            at_next_start="trusts it: checks and dispatches again from the last file only"
-            if store.facts.has_abort
-            else "trusts it, and keeps it until later messages are flushed",
-        )  # fmt: skip
-        return

@@ -62,22 +62,24 @@ class _Claims:
     """
 
     def __init__(self, log: CommitLogReader) -> None:
-        self._log, self._left, self.count = log, _MOST_CLAIMS, 0
+        self._log, self._budget, self.count = log, _MOST_CLAIMS, 0
 
-    def is_of_another(self, queue: Queue, queue_offset: int, stored: EntryPlace, own: int) -> bool:
+    def is_of_another(
+        self, queue: Queue, queue_offset: int, place: EntryPlace, message_offset: int
+    ) -> bool:
         """Return whether an entry leads to another message that has the same queue offset.
 
         Args:
             queue: The queue of the entry.
             queue_offset: The queue offset under which the entry is stored.
-            stored: The place to which the entry leads.
-            own: Physical offset of the message to which the entry should lead.
+            place: The place to which the entry leads.
+            message_offset: Physical offset of the message to which the entry should lead.
         """
-        if stored[0] == own or self._left == 0:
+        if place[0] == message_offset or self._budget == 0:
             return False
-        self._left -= 1
+        self._budget -= 1
         try:
-            record = self._log.locate(*stored[:2], in_place=False)
+            record = self._log.locate(*place[:2], in_place=False)
         except StoreError:
             return False
         is_claimed = queue_offset_in(record, *queue) == queue_offset
@@ -106,20 +108,20 @@ class OtherQueues:
             form = self._store.facts.queue_form or FILE_FORM
             folder = form.folder(str(self._store.path))
             try:
-                listed = {Queue(*queue) for queue in index.list()}
+                queues = {Queue(*queue) for queue in index.list()}
             except (StoreError, MissingExtraError) as error:
                 raise_if_refused(error)
                 kind = Kind.MISSING_QUEUE if form is FILE_FORM else Kind.QUEUE_FILE_SIZE
                 self.cannot_tell = Finding(kind, folder, f"cannot be read: {error}")
                 yield self.cannot_tell
                 return
-            self.queues = listed - set(self._store.queues)
+            self.queues = queues - set(self._store.queues)
             yield from self._compare(index)
 
     def _compare(self, index: QueueIndex) -> Iterator[Finding]:
         rules = rocksdb_rules(tuple(self._store.config.delay_table_ms()))
         scanned = NumberedLog(self._store.files, self._store.end, rules)
-        found: dict[tuple[Kind, Queue], Finding] = {}
+        findings: dict[tuple[Kind, Queue], Finding] = {}
         expected: Counter[Queue] = Counter()
         with closing(CommitLogReader(StoreLog(self._store.path))) as log:
             size_of, claims = batch_size_in(log), _Claims(log)
@@ -128,17 +130,17 @@ class OtherQueues:
                 expected[queue] += len(messages.expected.numbers)
                 try:
                     reader = index.queue(*queue)
-                    explained = list(_explained(messages, reader, size_of, claims, self._store))
+                    explanations = list(_explain(messages, reader, size_of, claims, self._store))
                 # A file of the log or the queue has expired since it was listed.
                 except (StoreNotFoundError, MessageNotFoundError):
                     continue
-                for one in explained:
-                    if one.kind is Kind.MISSING_QUEUE_ENTRY:
-                        expected[queue] -= one.count
-                    _add(found, queue, one)
+                for finding in explanations:
+                    if finding.kind is Kind.MISSING_QUEUE_ENTRY:
+                        expected[queue] -= finding.count
+                    _add(findings, queue, finding)
                 # Several messages of a light queue (LMQ) can share one entry, so expect fewer entries.
                 expected[queue] -= claims.count - claimed
-        yield from found.values()
+        yield from findings.values()
         yield from self._too_many(index, expected, scanned.readable)
 
     def _too_many(
@@ -170,12 +172,12 @@ class OtherQueues:
             yield store.lost_end(beyond)
 
 
-def _add(found: dict[tuple[Kind, Queue], Finding], queue: Queue, one: Finding) -> None:
+def _add(findings: dict[tuple[Kind, Queue], Finding], queue: Queue, finding: Finding) -> None:
     """Add a finding. For each kind and queue, keep only the first finding, and add the counts of the others to it."""
-    first = found.get((one.kind, queue))
+    first = findings.get((finding.kind, queue))
     if first is not None:
-        one = replace(first, count=first.count + one.count)
-    found[one.kind, queue] = one
+        finding = replace(first, count=first.count + finding.count)
+    findings[finding.kind, queue] = finding
 
 
 def _stored_offsets(reader: QueueReader, begin: int) -> npt.NDArray[np.int64]:
@@ -184,11 +186,11 @@ def _stored_offsets(reader: QueueReader, begin: int) -> npt.NDArray[np.int64]:
     parts = [np.empty(0, np.int64)]
     for data in reader.entry_bytes(first, stop):
         parts.append(np.frombuffer(data, ENTRY_DTYPE)["physical_offset"].astype(np.int64))
-    found = np.concatenate(parts)
-    return found[found >= begin]
+    offsets = np.concatenate(parts)
+    return offsets[offsets >= begin]
 
 
-def _explained(
+def _explain(
     messages: NumberedMessages,
     reader: QueueReader,
     size_of: BatchSizeOf,
@@ -218,13 +220,13 @@ def _explained(
         at = int(expected.offsets[row])
         return Finding(kind, reader.folder, text, physical_offset=at, count=count)
 
-    def is_taken(row: int, place: EntryPlace) -> bool:
+    def is_shared(row: int, place: EntryPlace) -> bool:
         """Return whether the entry belongs to another message with the same queue offset."""
         if messages.is_of_earlier(row, place):
             return True
         is_by_key = reader.kind.numbering is Numbering.KEY
-        own, number = int(expected.offsets[row]), int(expected.numbers[row])
-        return is_by_key and claims.is_of_another(messages.queue, number, place, own)
+        message_offset, number = int(expected.offsets[row]), int(expected.numbers[row])
+        return is_by_key and claims.is_of_another(messages.queue, number, place, message_offset)
 
     run = messages.compare(NumberedEntries.of(numbered, reader.kind), size_of)
     missing = run.missing
@@ -234,7 +236,7 @@ def _explained(
     if len(missing):
         yield finding(Kind.MISSING_QUEUE_ENTRY, int(missing[0]), len(missing), "has no entry")
     different = zip(run.different.tolist(), run.places, strict=True)
-    wrong = [row for row, place in different if not is_taken(row, place)]
+    wrong = [row for row, place in different if not is_shared(row, place)]
     if wrong:
         entry = tuple(numbered[int(expected.numbers[wrong[0]])])
         detail = f"has the entry {entry}, but its message has {messages.place(wrong[0])}"

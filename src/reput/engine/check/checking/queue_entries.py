@@ -3,11 +3,17 @@
 In light queues (%LMQ%) the number of an entry may be smaller than the queue offset of its message. The difference is
 the entry's lag. A task reads one log file and notes the lags of each light queue. `may_skew` then decides, in log
 order, whether a broker can have caused a change of the lag.
+
+A topic that is deleted loses its queues, but its messages stay in the log until they expire. If the topic is created
+again, the queue offsets of its new messages begin at 0. So the messages before the one to which the queue's first entry
+leads belong to the old topic if they do not fit before this entry. Recovery and rebuild follow the same rule
+(`QueueMatching` in `reput.engine.writer.recovery`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -16,16 +22,38 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.base import Finding, Kind
-from reput.core import Queue, is_light
-from reput.core.log.queued_record import may_skew
-from reput.engine.check.checking.recreated import QueueBegin, begin_of
+from reput.core import CommitLogReader, ConsumeQueueReader, Queue, StoreLog, is_light
+from reput.core.log.queued_record import may_skew, own_place
 from reput.engine.check.checking.tally import Tally
 from reput.engine.compare import LogStretch, QueueSpan
 from reput.engine.compare.columns import ExpectedEntries, FoundEntries
 from reput.engine.compare.log_file import QueueRun
+from reput.errors import MessageNotFoundError, StoreError
 
 _UNNOTICED = "does not notice it"
 Offsets = npt.NDArray[np.int64]
+
+
+class _QueueBegin(NamedTuple):
+    """The first entry of a queue that leads to a message: its number, and the physical offset of the message."""
+
+    number: int
+    physical_offset: int
+
+
+def _begin_of(store: str, queue: Queue, folder: str) -> _QueueBegin | None:
+    """Return the first entry of a queue that leads to a message with this queue offset; None if there is none."""
+    with suppress(StoreError), closing(ConsumeQueueReader(folder)) as reader:
+        for least in (0, 1):  # A pre-blank entry leads to physical offset 0.
+            number = reader.min_queue_offset(least)
+            try:
+                at = reader.entry(number).physical_offset
+            except MessageNotFoundError:
+                continue
+            with closing(CommitLogReader(StoreLog(store))) as log:
+                is_own = own_place(log.locate(at)) == (*queue, number)
+            return _QueueBegin(number, at) if is_own else None
+    return None
 
 
 class SkewRun(NamedTuple):
@@ -91,10 +119,10 @@ class LightQueue:
 
     def _append(self, run: SkewRun) -> None:
         if self.runs and self.runs[-1].skew == run.skew:
-            known = self.runs.pop()
-            run = known._replace(
-                entries=known.entries + run.entries, first=min(known.first, run.first),
-                last=max(known.last, run.last),
+            last = self.runs.pop()
+            run = last._replace(
+                entries=last.entries + run.entries, first=min(last.first, run.first),
+                last=max(last.last, run.last),
             )  # fmt: skip
         self.runs.append(run)
 
@@ -119,11 +147,11 @@ class LightQueues:
     def take(self, queues: dict[Queue, LightQueue]) -> Iterator[Finding]:
         """Yield the findings of the next log file."""
         tally = Tally()
-        for queue, found in queues.items():
-            for run in found.runs:
+        for queue, light in queues.items():
+            for run in light.runs:
                 self._take_run(queue, run, tally)
             state = self._states.get(queue, _State(0, False, 0))
-            self._states[queue] = state._replace(taken=state.taken + found.taken)
+            self._states[queue] = state._replace(taken=state.taken + light.taken)
         yield from tally.findings()
 
     def _take_run(self, queue: Queue, run: SkewRun, tally: Tally) -> None:
@@ -167,60 +195,70 @@ class QueueFindings:
     ) -> None:
         """Prepare to compare entries of these queues. `LogTask` describes the other arguments."""
         self._store = store
-        self._begins: dict[Queue, QueueBegin | None] = {}
+        self._begins: dict[Queue, _QueueBegin | None] = {}
         self._dispatched_to, self._dispatched_from = dispatched_to, dispatched_from
         self._tally = tally
         self.without_queue: dict[Queue, tuple[int, int]] = {}
         self.light = {
-            one.queue: LightQueue()
-            for one in queues
-            if is_light(one.queue.topic) and one.queue.queue_id == 0
+            span.queue: LightQueue()
+            for span in queues
+            if is_light(span.queue.topic) and span.queue.queue_id == 0
         }
 
     def explain(self, run: QueueRun, stretch: LogStretch) -> None:
         """Add a finding for each wrong or missing entry of the messages in a stretch of the log."""
-        expected, found, place = run.expected, run.found, run.place
+        expected, entries, place = run.expected, run.found, run.place
         if place is None:
             offsets = expected.offsets
             count, first = self.without_queue.get(run.queue, (0, int(offsets[0])))
             self.without_queue[run.queue] = count + len(offsets), first
             return
-        if not np.array_equal(expected.offsets, found.offsets):
-            expected, found = self._paired(stretch, place, expected, found)
-        self._note_wrong(place, expected, found)
+        if not np.array_equal(expected.offsets, entries.offsets):
+            expected, entries = self._paired(stretch, place, expected, entries)
+        self._note_wrong(place, expected, entries)
         light = self.light.get(run.queue)
         if light is not None:
             taken = np.array(stretch.taken.get(run.queue, ()), np.int64)
             light.add(
-                found.offsets, expected.numbers - found.numbers, expected.times, taken,
-                lambda row: _misplaced(place, found, expected, row),
+                entries.offsets, expected.numbers - entries.numbers, expected.times, taken,
+                lambda row: _misplaced(place, entries, expected, row),
             )  # fmt: skip
             return
-        moved = np.flatnonzero(found.numbers != expected.numbers)
-        if len(moved):
-            made = _misplaced(place, found, expected, int(moved[0]))
-            self._tally.add(made.kind, made.file, len(moved), lambda: made, expected.times[moved])
+        misplaced = np.flatnonzero(entries.numbers != expected.numbers)
+        if len(misplaced):
+            finding = _misplaced(place, entries, expected, int(misplaced[0]))
+            self._tally.add(
+                finding.kind,
+                finding.file,
+                len(misplaced),
+                lambda: finding,
+                expected.times[misplaced],
+            )
 
     def _paired(
-        self, stretch: LogStretch, place: QueueSpan, expected: ExpectedEntries, found: FoundEntries
+        self,
+        stretch: LogStretch,
+        place: QueueSpan,
+        expected: ExpectedEntries,
+        entries: FoundEntries,
     ) -> tuple[ExpectedEntries, FoundEntries]:
         """Note messages that lack an entry, and entries that lead to no message. Return the matching pairs."""
-        has_entry = np.isin(expected.offsets, found.offsets)
+        has_entry = np.isin(expected.offsets, entries.offsets)
         self._note_missing(place, expected.at(~has_entry))
         # Ignore entries that repeat another one. The check of the queue has reported them as out of order.
-        first = np.sort(np.unique(found.offsets, return_index=True)[1])
-        found = found.at(first)
-        is_of_one = np.isin(found.offsets, expected.offsets)
-        foreign = found.at(~is_of_one & ~stretch.in_damage(found.offsets))
+        first = np.sort(np.unique(entries.offsets, return_index=True)[1])
+        entries = entries.at(first)
+        has_message = np.isin(entries.offsets, expected.offsets)
+        foreign = entries.at(~has_message & ~stretch.in_damage(entries.offsets))
         self._note(
             Kind.FOREIGN_QUEUE_ENTRY, place, foreign,
             lambda: f"entry {foreign.numbers[0]} leads to {foreign.offsets[0]}, where no message "
             "of this queue begins",
         )  # fmt: skip
-        found = found.at(is_of_one)
+        entries = entries.at(has_message)
         # Sort the found entries by physical offset, because the expected ones are in this order.
-        order = np.argsort(found.offsets, kind="stable")
-        return expected.at(has_entry), found.at(order)
+        order = np.argsort(entries.offsets, kind="stable")
+        return expected.at(has_entry), entries.at(order)
 
     def _note_missing(self, place: QueueSpan, missing: ExpectedEntries) -> None:
         late = missing.offsets >= self._dispatched_to
@@ -234,10 +272,10 @@ class QueueFindings:
             (Kind.TOPIC_RECREATED, old & ~again),
             (Kind.MISSING_QUEUE_ENTRY, ~late & ~again & ~old),
         )
-        for kind, chosen in kinds:
-            if not chosen.any():
+        for kind, mask in kinds:
+            if not mask.any():
                 continue
-            of_kind = missing.at(chosen)
+            of_kind = missing.at(mask)
             entry = int(of_kind.numbers[0])
             path: str
             position: int | None
@@ -247,16 +285,18 @@ class QueueFindings:
             if kind is Kind.TOPIC_RECREATED:
                 path, position = place.files.folder, None
                 detail = f"{name} has no entry for older messages: the topic was deleted and created again"
-            made = Finding(
+            finding = Finding(
                 kind, path, detail, position, int(of_kind.offsets[0]), at_next_start=self._at_next_start(kind),
             )  # fmt: skip
-            self._tally.add(kind, path, len(of_kind.offsets), partial(replace, made), of_kind.times)
+            self._tally.add(
+                kind, path, len(of_kind.offsets), partial(replace, finding), of_kind.times
+            )
 
     def _is_older(self, place: QueueSpan, missing: ExpectedEntries) -> npt.NDArray[np.bool_]:
         """Return which messages are older than the queue, because their topic was deleted and created again."""
         queue = place.queue
         if queue not in self._begins:
-            self._begins[queue] = begin_of(self._store, queue, place.files.folder)
+            self._begins[queue] = _begin_of(self._store, queue, place.files.folder)
         begin = self._begins[queue]
         if begin is None:
             return np.zeros(len(missing.offsets), np.bool_)
@@ -274,9 +314,11 @@ class QueueFindings:
             return "keeps the queue as it is"
         return "does not notice it; the entries stay missing"
 
-    def _note_wrong(self, place: QueueSpan, expected: ExpectedEntries, found: FoundEntries) -> None:
-        wrong = np.flatnonzero((found.sizes != expected.sizes) | (found.tags != expected.tags))
-        theirs, ours = found.at(wrong), expected.at(wrong)
+    def _note_wrong(
+        self, place: QueueSpan, expected: ExpectedEntries, entries: FoundEntries
+    ) -> None:
+        wrong = np.flatnonzero((entries.sizes != expected.sizes) | (entries.tags != expected.tags))
+        theirs, ours = entries.at(wrong), expected.at(wrong)
         self._note(
             Kind.WRONG_QUEUE_ENTRY, place, theirs,
             lambda: f"entry {theirs.numbers[0]} has size {theirs.sizes[0]} and tags code "
@@ -303,10 +345,10 @@ class QueueFindings:
 
 
 def _misplaced(
-    place: QueueSpan, found: FoundEntries, expected: ExpectedEntries, row: int
+    place: QueueSpan, entries: FoundEntries, expected: ExpectedEntries, row: int
 ) -> Finding:
-    number = int(found.numbers[row])
+    number = int(entries.numbers[row])
     path, position = place.files.place(number)
     detail = f"entry {number} belongs to the message with queue offset {expected.numbers[row]}"
-    at = int(found.offsets[row])
+    at = int(entries.offsets[row])
     return Finding(Kind.MISPLACED_QUEUE_ENTRY, path, detail, position, at, at_next_start=_UNNOTICED)

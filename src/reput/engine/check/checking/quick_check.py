@@ -42,7 +42,7 @@ from reput.core.index.reader import UNCOUNTED_ITEMS
 from reput.core.index.trust import spot_check
 from reput.core.log.queued_record import own_place
 from reput.core.log.samples import sampled_records
-from reput.engine.check.checking.checked_store import CheckedStore
+from reput.engine.check.checking.checked_store import CheckedStore, IndexTable
 from reput.engine.check.checking.listings import check_queue_ends, index_file_size, index_order
 from reput.engine.check.checking.next_start import (
     UNNOTICED,
@@ -53,6 +53,7 @@ from reput.engine.check.checking.next_start import (
     of_index_file,
     of_missing_keys,
 )
+from reput.engine.compare import Span
 from reput.errors import (
     FormatError,
     MessageNotFoundError,
@@ -73,7 +74,6 @@ from reput.format.commit_log import (
 )
 from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER
-from reput.format.index_file import IndexHeader
 from reput.format.properties import LMQ_PREFIX
 from reput.io import LOCAL, FileReader, size_of
 
@@ -82,33 +82,6 @@ _SAMPLES = 128
 # The records before the end of the log, and before the end of the queues, are read more closely: a queue that lost its
 # last file lacks just these.
 _TAIL_BYTES, _TAIL_RECORDS = 64 << 10, 256
-
-
-class _Items(NamedTuple):
-    total: int
-
-
-class _IndexEnds(NamedTuple):
-    """The header of an IndexFile, in the form of `next_start.SeenIndexFile`."""
-
-    path: str
-    header: IndexHeader
-    items: int
-    last: int
-    spans: dict[int, _Items]
-
-    @classmethod
-    def of(cls, store: CheckedStore, file: IndexFileReader, last: int) -> _IndexEnds:
-        """Return an IndexFile's header, and the number of its items that a starting broker does not index again.
-
-        After a crash, a broker indexes messages again from the first log file that its recovery checks.
-        """
-        starts = [each.start for each in store.files]
-        place = starts.index(store.checked) if store.checked in starts else 0
-        before = bisect_left(range(1, last + 1), store.checked, key=file.offset)
-        newest = file.offset(last) if last > 0 else -1
-        spans = {place - 1: _Items(before)} if before and place else {}
-        return cls(file.path, file.header(), max(last, 0), newest, spans)
 
 
 class _Last(NamedTuple):
@@ -173,10 +146,10 @@ def _of_files(
     store.unread.queue_entries += max(number - first - 1, 0)
     has_place = reader.kind.numbering is Numbering.PLACE
     position = number * reader.kind.entry_bytes if has_place else None
-    yield from _compared(store, log, _Last(queue, reader.folder, number, entry, position))
+    yield from _compare_last(store, log, _Last(queue, reader.folder, number, entry, position))
 
 
-def _compared(store: CheckedStore, log: CommitLogReader, last: _Last) -> Iterator[Finding]:
+def _compare_last(store: CheckedStore, log: CommitLogReader, last: _Last) -> Iterator[Finding]:
     queue, folder, number, entry, position = last
     at = entry.physical_offset
     # The message has expired, so it cannot be compared. A queue keeps its last entry nevertheless.
@@ -195,13 +168,13 @@ def _compared(store: CheckedStore, log: CommitLogReader, last: _Last) -> Iterato
         if not store.is_live:
             yield Finding(Kind.FOREIGN_QUEUE_ENTRY, folder, f"its last entry: {error}")
         return
-    is_own = (message.topic, message.queue_id) == queue or _may_be_of_others(store, queue)
+    is_own = (message.topic, message.queue_id) == queue or _may_lead_elsewhere(store, queue)
     if not is_own or message.size_bytes != entry.size:
         detail = f"its last entry, {number}, leads to another message at {at}"
         yield Finding(Kind.FOREIGN_QUEUE_ENTRY, folder, detail, position, at)
 
 
-def _may_be_of_others(store: CheckedStore, queue: Queue) -> bool:
+def _may_lead_elsewhere(store: CheckedStore, queue: Queue) -> bool:
     """Return whether entries of the queue may lead to messages that name another queue, as in a light queue (LMQ)."""
     return store.config.enable_multi_dispatch or queue.topic.startswith(LMQ_PREFIX)
 
@@ -238,7 +211,7 @@ def _of_end(
         detail = f"ends with queue offset {last.queue_offset} at {last.physical_offset}, but it has no such entry"
         yield Finding(Kind.MISSING_QUEUE_ENTRY, place, detail, None, last.physical_offset)
         return
-    yield from _compared(store, log, _Last(queue, place, last.queue_offset, last.entry))
+    yield from _compare_last(store, log, _Last(queue, place, last.queue_offset, last.entry))
 
 
 def quick_findings(store: CheckedStore) -> Iterator[Finding]:
@@ -259,7 +232,7 @@ def quick_findings(store: CheckedStore) -> Iterator[Finding]:
         ends = Ends()
         yield from queue_ends(store, log, ends)
         yield from missing_indexes(store, log, ends)
-        tables: list[_IndexEnds] = []
+        tables: list[IndexTable] = []
         if store.knows_index_sizes:
             yield from _index(store, log, tables)
     yield from next_start(store, tables)
@@ -297,7 +270,7 @@ def _missing_queues(
     known_end: int,
     ends: Ends,
 ) -> Iterator[Finding]:
-    seen: dict[int, tuple[Queue, int, int]] = {}
+    samples: dict[int, tuple[Queue, int, int]] = {}
     firsts: dict[Queue, int] = {}
     read: set[int] = set()
     for record in _samples(store, log, known_end):
@@ -309,12 +282,12 @@ def _missing_queues(
         if place is None or at >= store.end:
             continue
         queue, number = Queue(place[0], place[1]), place[2]
-        seen[at] = queue, number, len(read_keyed_record(record).keys)
+        samples[at] = queue, number, len(read_keyed_record(record).keys)
         if tuple(queue) in queues and queue not in firsts:
             firsts[queue] = index.queue(*queue).min_queue_offset(0)
     without, before, after, late = (defaultdict[Queue, _Lacking](_Lacking) for _ in range(4))
     keys, begin = 0, store.begin_now()
-    for at, (queue, number, its_keys) in sorted(seen.items()):
+    for at, (queue, number, its_keys) in sorted(samples.items()):
         if at < begin:  # Messages that expired meanwhile need no entry.
             continue
         # Messages after the newest one that has a queue entry are not dispatched yet.
@@ -328,7 +301,7 @@ def _missing_queues(
             before[queue].add(at)
         elif at > ends.get(queue, at):
             after[queue].add(at)
-    counts = {queue: (one.count, one.first) for queue, one in without.items()}
+    counts = {queue: (lacking.count, lacking.first) for queue, lacking in without.items()}
     for finding in absent(store, counts, 0 if store.index else keys, bool(queues)):
         yield replace(finding, cost=_COSTS[finding.kind])
     for queue, lacking in sorted(before.items()):
@@ -339,11 +312,11 @@ def _missing_queues(
         detail = f"{end}, but the log has later messages of the queue"
         yield _missing_entries(index.queue(*queue).folder, detail, lacking, "after")
     if late and queues and known_end >= 0 and not store.is_live:
-        queue, lacking = min(late.items(), key=lambda one: one[1].first)
+        queue, lacking = min(late.items(), key=lambda item: item[1].first)
         yield Finding(
             Kind.UNDISPATCHED_TAIL, str(store.path / CONSUME_QUEUE_FOLDER),
             "the queues end before messages of the log", physical_offset=lacking.first,
-            count=sum(one.count for one in late.values()),
+            count=sum(lacking.count for lacking in late.values()),
             cost="they cannot be consumed until dispatched",
             at_next_start=f"dispatches messages from {dispatched_from(store)} on",
         )  # fmt: skip
@@ -400,7 +373,7 @@ def _first_record(file: CommitLogFile) -> Iterator[Finding]:
 
 
 def _index(
-    store: CheckedStore, log: CommitLogReader, tables: list[_IndexEnds]
+    store: CheckedStore, log: CommitLogReader, tables: list[IndexTable]
 ) -> Iterator[Finding]:
     """Check sizes, headers and samples of IndexFiles, and that each continues the previous one.
 
@@ -412,12 +385,12 @@ def _index(
     wrong = {finding.file for finding in sizes}
     files = IndexFileSetReader(store.path / INDEX_FOLDER, config.hash_slots, config.index_items)
     with closing(files):
-        yield from (one for one in files.problems if one.file not in wrong)
+        yield from (finding for finding in files.problems if finding.file not in wrong)
         current = files.current()
         for file in current:
             last = file.next_item - 1
             store.unread.index_items += max(last - 2, 0)
-            tables.append(_IndexEnds.of(store, file, last))
+            tables.append(_index_table(store, file, last))
             # A broker fills the slot of one item before the header counts this item. A writer of Reput fills the
             # slots of many items before the header counts these items.
             uncounted = UNCOUNTED_ITEMS if store.is_live and file is current[-1] else 1
@@ -439,6 +412,19 @@ def _index(
         yield from _index_joints(store, log, used, tables)
 
 
+def _index_table(store: CheckedStore, file: IndexFileReader, last: int) -> IndexTable:
+    """Return an IndexFile's header, and the number of its items that a starting broker does not index again.
+
+    After a crash, a broker indexes messages again from the first log file that its recovery checks.
+    """
+    starts = [file.start for file in store.files]
+    number = starts.index(store.broker_start) if store.broker_start in starts else 0
+    before = bisect_left(range(1, last + 1), store.broker_start, key=file.offset)
+    newest = file.offset(last) if last > 0 else -1
+    spans = {number - 1: Span(1, before, before)} if before and number else {}
+    return IndexTable(file.path, file.header(), max(last, 0), last=newest, spans=spans)
+
+
 def _index_sizes(store: CheckedStore) -> Iterator[Finding]:
     config = store.config
     for path in store.index:
@@ -446,10 +432,8 @@ def _index_sizes(store: CheckedStore) -> Iterator[Finding]:
             size = size_of(path, LOCAL)
         except StoreNotFoundError:  # The file has expired since it was listed.
             continue
-        is_being_made = store.is_live and path == store.index[-1]
-        for finding in index_file_size(
-            path, size, config.hash_slots, config.index_items, is_being_made
-        ):
+        is_new = store.is_live and path == store.index[-1]
+        for finding in index_file_size(path, size, config.hash_slots, config.index_items, is_new):
             yield replace(finding, at_next_start=UNNOTICED)
 
 
@@ -457,7 +441,7 @@ def _index_joints(
     store: CheckedStore,
     log: CommitLogReader,
     files: list[IndexFileReader],
-    tables: list[_IndexEnds],
+    tables: list[IndexTable],
 ) -> Iterator[Finding]:
     """Check that no message with keys lies before the first IndexFile, between two files, or after the last one.
 

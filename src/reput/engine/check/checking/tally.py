@@ -5,42 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 import numpy as np
 import numpy.typing as npt
 
-from reput.base import Finding, Kind
+from reput.base import Finding, Kind, counted, format_time
 
 MOST_OF_A_KIND = 20
 """At most this many findings of each kind are yielded one by one. Further findings of a kind are combined into one."""
-NOT_OF_A_CHECK = frozenset(
-    {
-        Kind.UNDECODABLE_MESSAGE, Kind.BODY_TOO_LARGE, Kind.EXPIRED_UNREAD, Kind.PARTIAL_QUEUE_ENTRY,
-        Kind.DISK_FULL, Kind.LOG_GROWTH, Kind.GROUP_LAG, Kind.OFFSET_OUTSIDE_QUEUE,
-        Kind.TIMER_ROLLED_AGAIN, Kind.COMMITTED_TWICE, Kind.POP_LOST, Kind.PROOF_OLD,
-        Kind.NO_NEW_MESSAGE,
-    }
-)  # fmt: skip
-"""Kinds of findings that a check never reports. They come from reading, exporting, inspecting or surveying a store."""
-
-
-def time_text(timestamp_ms: int) -> str:
-    """Format a store timestamp to the second, or as a number if it is outside the calendar."""
-    try:
-        return datetime.fromtimestamp(timestamp_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return f"{timestamp_ms} ms"
 
 
 def between(first_ms: int, last_ms: int) -> str:
-    first, last = time_text(first_ms), time_text(last_ms)
+    first, last = format_time(first_ms, to_second=True), format_time(last_ms, to_second=True)
     return f"at {first}" if first == last else f"between {first} and {last}"
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun, such as `1 key` or `1,707 keys`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 @dataclass(slots=True)
@@ -90,73 +67,29 @@ class Tally:
         """Yield each finding with its count, and with the consequence of the damage if the finding's kind has one."""
         for (kind, _), alike in self._alike.items():
             cost = alike.finding.cost
-            if kind in _COSTS and alike.first is not None and alike.last is not None:
-                noun, template = _COSTS[kind]
-                cost = template.format(counted(alike.count, noun), between(alike.first, alike.last))
+            if kind.noun and alike.first is not None and alike.last is not None:
+                number, times = counted(alike.count, kind.noun), between(alike.first, alike.last)
+                cost = kind.cost.format(number, times)
             yield replace(alike.finding, count=alike.count, cost=cost)
 
 
 def sampled(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield the first few findings of each kind immediately. At the end, yield the other findings of a kind as one."""
-    seen: Counter[Kind] = Counter()
+    counts: Counter[Kind] = Counter()
     more: dict[Kind, Finding] = {}
     for finding in findings:
-        if not finding.cost:
-            finding = replace(finding, cost=_USUAL_COSTS.get(finding.kind, ""))
-        seen[finding.kind] += 1
-        if seen[finding.kind] <= MOST_OF_A_KIND:
+        if not finding.cost and not finding.kind.noun:
+            finding = replace(finding, cost=finding.kind.cost)
+        counts[finding.kind] += 1
+        if counts[finding.kind] <= MOST_OF_A_KIND:
             yield finding
         elif (first := more.get(finding.kind)) is None:
             more[finding.kind] = finding
         else:
             more[finding.kind] = replace(first, count=first.count + finding.count)
     for kind, first in more.items():
-        rest = seen[kind] - MOST_OF_A_KIND
+        rest = counts[kind] - MOST_OF_A_KIND
         if rest > 1:
             detail = f"{first.detail}; {counted(rest - 1, 'further finding')} of this kind"
             first = replace(first, detail=detail, cost="")
         yield first
-
-
-_NO_KEY = "{} of messages stored {} cannot be found by key"
-_COSTS = {
-    Kind.MISSING_INDEX_ENTRY: ("key", _NO_KEY),
-    Kind.INDEX_FILE_LOST: ("key", _NO_KEY),
-    Kind.MISSING_QUEUE_ENTRY: ("message", "{} stored {} cannot be consumed"),
-    Kind.TOPIC_RECREATED: ("message", "{} stored {} cannot be consumed"),
-    Kind.LMQ_OFFSETS_RESTARTED: ("message", "{} stored {} cannot be consumed"),
-    Kind.UNDISPATCHED_TAIL: ("message", "{} stored {} cannot be consumed until dispatched"),
-    Kind.WRONG_QUEUE_ENTRY: ("message", "{} stored {} cannot be consumed, or pass a wrong filter"),
-    Kind.MISPLACED_QUEUE_ENTRY: ("message", "{} stored {} with another queue offset than stated"),
-    Kind.DUPLICATE_INDEX_ENTRY: ("key", "{} of messages stored {} are returned twice by queries"),
-    Kind.INDEX_TIME: ("key", "{} of messages stored {} are found for the wrong time window"),
-    Kind.BODY_CRC: ("message", "{} stored {} without the body that was sent"),
-    Kind.RECORD_CRC: ("message", "{} stored {} whose keys, properties or place may be wrong"),
-    Kind.MISPLACED_RECORD: ("message", "{} stored {} are at places that no index points to"),
-}
-"""For each kind of finding: a noun for the things that are counted, and a text with the consequence of the damage.
-
-The text's placeholders are the number with its noun, and the time or times at which the messages were stored.
-"""
-
-_USUAL_COSTS = {
-    Kind.INDEX_SLOT: "keys of that slot cannot be found",
-    Kind.INDEX_ITEM: "keys of that chain cannot be found",
-    Kind.INDEX_HEADER: "queries by key skip the file, or miss keys",
-    Kind.UNREACHABLE_INDEX_ITEM: "keys of these items, and of items they lead to, cannot be found",
-    Kind.BROKEN_INDEX_CHAIN: "older keys of that slot cannot be found",
-    Kind.INDEX_FILE_SIZE: "keys whose items are missing cannot be found",
-    Kind.STALE_INDEX_ENTRY: "a query returns a message without the key, which the client drops",
-    Kind.QUEUE_GAP: "consumers do not get past it",
-    Kind.QUEUE_DISORDER: "consumers get messages twice, in the wrong order, or not at all",
-    Kind.FOREIGN_QUEUE_ENTRY: "consumers get a message of another queue, or an error",
-    Kind.QUEUE_FILE_SIZE: "a broker refuses the store",
-    Kind.MISSING_QUEUE_FILE: "its messages cannot be consumed",
-    Kind.LOG_FILE_SIZE: "a broker refuses the store",
-    Kind.MISSING_LOG_FILE: "all messages of the missing file",
-    Kind.CHECKPOINT: "after a crash a broker begins its recovery at the wrong place",
-}
-"""For kinds of findings that are not in `_COSTS`: the consequence of the damage, as a fixed text.
-
-The page of each kind in docs/findings repeats this text.
-"""

@@ -108,13 +108,13 @@ class Difference:
         """Forget the differences between messages, so that the messages can be compared again."""
         for what in What:
             self.counts.pop((Part.MESSAGE, what), None)
-        self.examples = [one for one in self.examples if one.part is not Part.MESSAGE]
+        self.examples = [example for example in self.examples if example.part is not Part.MESSAGE]
         self.equal_messages, self.expired, self.behind = 0, [0, 0], [0, 0]
 
     def room(self, part: Part, what: What) -> int:
         """Return how many further examples of this difference may be added."""
-        known = sum(one.part is part and one.what is what for one in self.examples)
-        return MOST_EXAMPLES - known
+        examples = sum(example.part is part and example.what is what for example in self.examples)
+        return MOST_EXAMPLES - examples
 
     def add(self, part: Part, what: What, count: int) -> None:
         if count:

@@ -103,10 +103,10 @@ class LogRows:
 
     @classmethod
     def joined(cls, parts: Iterable[LogRows]) -> LogRows:
-        found = list(parts)
-        if not found:
+        tables = list(parts)
+        if not tables:
             return cls(*(np.empty(0, np.int64) for _ in range(5)))
-        return cls(*(np.concatenate([getattr(part, name) for part in found]) for name in _NAMES))
+        return cls(*(np.concatenate([getattr(part, name) for part in tables]) for name in _NAMES))
 
     def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_] | slice) -> LogRows:
         return LogRows(*(getattr(self, name)[rows] for name in _NAMES))
@@ -160,30 +160,32 @@ def _digests(data: npt.NDArray[np.uint8], positions: Column, size: Column) -> Co
 
 
 def add_different(
-    found: Difference, stores: tuple[MessageStore, MessageStore], left: LogRows, right: LogRows
+    difference: Difference, stores: tuple[MessageStore, MessageStore], left: LogRows, right: LogRows
 ) -> None:
     """Add examples of messages whose content differs between the stores.
 
     The n-th row of `left` is compared with the n-th row of `right`.
     """
-    room = found.room(Part.MESSAGE, What.DIFFERENT)
+    room = difference.room(Part.MESSAGE, What.DIFFERENT)
     offsets = zip(left.offset[:room].tolist(), right.offset[:room].tolist(), strict=True)
     for a, b in offsets:
         pair = _read(stores[0], a), _read(stores[1], b)
-        known = next((message for message in pair if message is not None), None)
-        found.examples.append(
+        readable = next((message for message in pair if message is not None), None)
+        difference.examples.append(
             Example(
-                Part.MESSAGE, What.DIFFERENT, _place(known), a, b, _differing_fields(*pair)
+                Part.MESSAGE, What.DIFFERENT, _place(readable), a, b, _differing_fields(*pair)
             )
         )  # fmt: skip
 
 
-def add_only_in(found: Difference, store: MessageStore, side: int, rows: LogRows) -> None:
+def add_only_in(difference: Difference, store: MessageStore, side: int, rows: LogRows) -> None:
     """Add examples of messages that only one store has."""
     what = What.ONLY_IN_B if side else What.ONLY_IN_A
-    for offset in rows.offset[: found.room(Part.MESSAGE, what)].tolist():
+    for offset in rows.offset[: difference.room(Part.MESSAGE, what)].tolist():
         places = (None, offset) if side else (offset, None)
-        found.examples.append(Example(Part.MESSAGE, what, _place(_read(store, offset)), *places))
+        difference.examples.append(
+            Example(Part.MESSAGE, what, _place(_read(store, offset)), *places)
+        )
 
 
 def _read(store: MessageStore, offset: int) -> MessageExt | None:
@@ -230,22 +232,22 @@ def find_way(stores: Stores) -> Way:
 class LogComparison:
     """Compares the logs of two stores, and adds the differences to a `Difference`."""
 
-    def __init__(self, stores: Stores, found: Difference) -> None:
-        self._stores, self._found = stores, found
+    def __init__(self, stores: Stores, difference: Difference) -> None:
+        self._stores, self._difference = stores, difference
         self._numbers = QueueNumbers()
         self._readers = [
             RowReader(store.commit_log, extent.end, self._numbers)
-            for store, extent in zip(stores, found.logs, strict=True)
+            for store, extent in zip(stores, difference.logs, strict=True)
         ]
 
     def run(self) -> None:
         """Compare the logs. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
-        if self._found.way is Way.BY_OFFSET:
+        if self._difference.way is Way.BY_OFFSET:
             self._by_offset()
         else:
             self._by_queue()
         for side, reader in enumerate(self._readers):
-            self._found.damage[side].extend(dict.fromkeys(reader.damage))
+            self._difference.damage[side].extend(dict.fromkeys(reader.damage))
 
     # Comparison by physical offset: file by file.
 
@@ -271,7 +273,7 @@ class LogComparison:
                 right, position, _WINDOW_BYTES
             ):
                 return False
-        self._found.equal_bytes += left.size
+        self._difference.equal_bytes += left.size
         return True
 
     def _compare_files(self, left: CommitLogFile, right: CommitLogFile) -> None:
@@ -294,7 +296,7 @@ class LogComparison:
         while not self._try_by_queue(passes):
             # A pass had too many rows. Begin again, with more passes over smaller parts.
             passes *= 2
-            self._found.clear_messages()
+            self._difference.clear_messages()
 
     def _try_by_queue(self, passes: int) -> bool:
         for number in range(passes):
@@ -302,11 +304,11 @@ class LogComparison:
             for reader, store in zip(self._readers, self._stores, strict=True):
                 # Forget the damage of the previous pass: each pass reads the whole log, and finds all damage again.
                 reader.damage = list(store.commit_log.holes())
-                parts, held = [], 0
+                parts, count = [], 0
                 for rows in _all_rows(reader, store):
                     part = rows.take(_share(rows, passes) == number) if passes > 1 else rows
-                    held += len(part)
-                    if held > MOST_ROWS:
+                    count += len(part)
+                    if count > MOST_ROWS:
                         return False
                     parts.append(part)
                 tables.append(LogRows.joined(parts))
@@ -321,7 +323,7 @@ class LogComparison:
             alone = unmatched(
                 *((rows.queue, rows.queue_offset, rows.size, rows.digest) for rows in sides)
             )
-        self._found.equal_messages += len(left) - len(alone[0])
+        self._difference.equal_messages += len(left) - len(alone[0])
         left, right = left.take(alone[0]), right.take(alone[1])
         if by_offset:
             pairs = in_common((left.offset,), (right.offset,))
@@ -332,13 +334,13 @@ class LogComparison:
             queued = [np.flatnonzero(rows.queue_offset != NOT_QUEUED) for rows in (left, right)]
             pairs = in_common(
                 *(
-                    (rows.queue[own], rows.queue_offset[own])
-                    for rows, own in zip((left, right), queued, strict=True)
+                    (rows.queue[rows_in_queue], rows.queue_offset[rows_in_queue])
+                    for rows, rows_in_queue in zip((left, right), queued, strict=True)
                 )
             )
             pairs = queued[0][pairs[0]], queued[1][pairs[1]]
-        self._found.add(Part.MESSAGE, What.DIFFERENT, len(pairs[0]))
-        add_different(self._found, self._stores, left.take(pairs[0]), right.take(pairs[1]))
+        self._difference.add(Part.MESSAGE, What.DIFFERENT, len(pairs[0]))
+        add_different(self._difference, self._stores, left.take(pairs[0]), right.take(pairs[1]))
         for side, (rows, paired) in enumerate(zip((left, right), pairs, strict=True)):
             rest = np.ones(len(rows), np.bool_)
             rest[paired] = False
@@ -347,34 +349,34 @@ class LogComparison:
     def _only_in(self, side: int, rows: LogRows) -> None:
         if not len(rows):
             return
-        found = self._found
-        found.add(Part.MESSAGE, ONLY_IN[side], len(rows))
-        if found.way is Way.BY_OFFSET:
-            other: Extent = found.logs[1 - side]
-            before, behind = rows.offset < other.begin, rows.offset >= other.end
+        difference = self._difference
+        difference.add(Part.MESSAGE, ONLY_IN[side], len(rows))
+        if difference.way is Way.BY_OFFSET:
+            extent: Extent = difference.logs[1 - side]
+            before, behind = rows.offset < extent.begin, rows.offset >= extent.end
         else:
             before, behind = self._outside_queues(rows, self._stores[1 - side])
-        found.expired[side] += int(np.count_nonzero(before))
-        found.behind[side] += int(np.count_nonzero(behind))
-        add_only_in(found, self._stores[side], side, rows)
+        difference.expired[side] += int(np.count_nonzero(before))
+        difference.behind[side] += int(np.count_nonzero(behind))
+        add_only_in(difference, self._stores[side], side, rows)
 
-    def _outside_queues(self, rows: LogRows, other: MessageStore) -> tuple[Mask, Mask]:
+    def _outside_queues(self, rows: LogRows, store: MessageStore) -> tuple[Mask, Mask]:
         """Return two flags per row: whether it precedes, or follows, all messages of its queue in the other store."""
         before, behind = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
         for number in np.unique(rows.queue).tolist():
             queue = self._numbers.queues[number]
             try:
-                least = _first_left(other, *queue)
-                most = other.max_queue_offset(*queue)
+                least = _first_unexpired(store, *queue)
+                most = store.max_queue_offset(*queue)
             except MessageNotFoundError:
                 continue
-            own = (rows.queue == number) & (rows.queue_offset != NOT_QUEUED)
-            before |= own & (rows.queue_offset < least)
-            behind |= own & (rows.queue_offset >= most)
+            of_queue = (rows.queue == number) & (rows.queue_offset != NOT_QUEUED)
+            before |= of_queue & (rows.queue_offset < least)
+            behind |= of_queue & (rows.queue_offset >= most)
         return before, behind
 
 
-def _first_left(store: MessageStore, topic: str, queue_id: int) -> int:
+def _first_unexpired(store: MessageStore, topic: str, queue_id: int) -> int:
     """Return the queue offset of the first message that has not expired; 0 if its entry is damaged."""
     try:
         return store.min_queue_offset(topic, queue_id)

@@ -59,15 +59,17 @@ def diff_export(
         raise UsageError(
             f"{destination.name}: has only the newest message of each key, so it cannot be compared with a store"
         )
-    known, mark = _mark_of(source, state, destination)
-    rows = ExportRows(destination, known, is_only_one=state is None or len(state.marks) == 1)
+    recorded_name, mark = _mark_of(source, state, destination)
+    rows = ExportRows(
+        destination, recorded_name, is_only_one=state is None or len(state.marks) == 1
+    )
     sides = _Sides(1, 0) if store_is_b else _Sides(0, 1)
     extents = [Extent(0, mark.end)] * 2
     extents[sides.store] = Extent(source.begin, source.begin)
-    found = Difference(Way.BY_ROW, (extents[0], extents[1]))
+    difference = Difference(Way.BY_ROW, (extents[0], extents[1]))
     request = {} if state is None else dict(state.request)
-    _TableComparison(store, source, mark, rows, sides, found, storage_options).run(request)
-    return found
+    _TableComparison(store, source, mark, rows, sides, difference, storage_options).run(request)
+    return difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,9 @@ def _mark_of(
     for name, mark in marks.items():
         if has_read(mark, source):
             return name, mark
-    known = ", ".join(marks) or "none"
+    names = ", ".join(marks) or "none"
     raise UsageError(
-        f"{destination.name}: has no messages of {source.name}; its stores are: {known}; "
+        f"{destination.name}: has no messages of {source.name}; its stores are: {names}; "
         "pass one of these as name",
         arguments=["name"],
     )
@@ -108,30 +110,30 @@ class _TableComparison:
 
     def __init__(
         self, store: str, source: LogListing, mark: ReadMark, rows: ExportRows, sides: _Sides,
-        found: Difference, storage_options: Mapping[str, str] | None,
+        difference: Difference, storage_options: Mapping[str, str] | None,
     ) -> None:  # fmt: skip
         self._store, self._source, self._mark = store, source, mark
         self._options = storage_options
-        self._rows, self._sides, self._found = rows, sides, found
+        self._rows, self._sides, self._difference = rows, sides, difference
         self._end = source.begin
 
     def run(self, request: dict[str, object]) -> None:
         # The store may have another name in the table, so the column `store` is not compared.
-        kept = [name for name in COLUMNS.names if name in self._rows.columns and name != "store"]
-        self._compared = kept
-        if left_out := [name for name in COLUMNS.names if name not in (*kept, "store")]:
-            self._found.notes.append(f"the export has no {', '.join(left_out)}")
+        columns = [name for name in COLUMNS.names if name in self._rows.columns and name != "store"]
+        self._columns = columns
+        if left_out := [name for name in COLUMNS.names if name not in (*columns, "store")]:
+            self._difference.notes.append(f"the export has no {', '.join(left_out)}")
         low = _LEAST
         for part in self._parts(request):
             # The last part is an empty table. It stands for the offsets after the store's last message, where the
             # export may still have rows.
             high = int(part["physical_offset"][-1].as_py()) + 1 if len(part) else _MOST
-            exported = self._rows.between(low, high, kept or ["physical_offset"])
+            exported = self._rows.between(low, high, columns or ["physical_offset"])
             self._compare(part, exported)
             low = high
-        extents = list(self._found.logs)
+        extents = list(self._difference.logs)
         extents[self._sides.store] = Extent(self._source.begin, self._end)
-        self._found.logs = (extents[0], extents[1])
+        self._difference.logs = (extents[0], extents[1])
 
     def _parts(self, request: dict[str, object]) -> Iterator[pa.Table]:
         """Yield the store's messages in large parts, in the order of the log.
@@ -139,7 +141,7 @@ class _TableComparison:
         The last part is an empty table. It stands for the offsets after the store's last message, where the export may
         still have rows.
         """
-        columns = list(dict.fromkeys([*_PLACE, *self._compared, CORRUPT_REASON.name]))
+        columns = list(dict.fromkeys([*_PLACE, *self._columns, CORRUPT_REASON.name]))
         topics = request.get("topics") or None
         # Damage is returned as rows, so that it can be reported.
         reader = to_arrow(
@@ -147,18 +149,18 @@ class _TableComparison:
             end=request.get("end_ms"), on_corrupt="row",
             decompressed=bool(request.get("decompressed", True)), storage_options=self._options,
         )  # fmt: skip
-        held: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         for batch in reader:
             batch = self._without_damage(batch)
             if len(batch):
                 self._end = int(batch["physical_offset"][-1].as_py() + batch["size"][-1].as_py())
-                held.append(batch)
-            is_large = sum(one.nbytes for one in held) >= _MOST_BYTES
-            if is_large or sum(map(len, held)) >= _MOST_ROWS:
-                yield pa.Table.from_batches(held).combine_chunks()
-                held = []
-        if held:
-            yield pa.Table.from_batches(held).combine_chunks()
+                batches.append(batch)
+            is_large = sum(part.nbytes for part in batches) >= _MOST_BYTES
+            if is_large or sum(map(len, batches)) >= _MOST_ROWS:
+                yield pa.Table.from_batches(batches).combine_chunks()
+                batches = []
+        if batches:
+            yield pa.Table.from_batches(batches).combine_chunks()
         yield pa.Table.from_batches([], reader.schema)
 
     def _without_damage(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -167,7 +169,7 @@ class _TableComparison:
         if is_read.false_count == 0:
             return batch
         for row in batch.filter(batch[CORRUPT_REASON.name].is_valid()).to_pylist():
-            self._found.damage[self._sides.store].append(
+            self._difference.damage[self._sides.store].append(
                 Finding(
                     Kind.UNREADABLE_RECORD, self._store, row[CORRUPT_REASON.name],
                     physical_offset=row["physical_offset"], length=row["size"] or 0,
@@ -175,46 +177,46 @@ class _TableComparison:
             )  # fmt: skip
         return batch.filter(is_read)
 
-    def _compare(self, stored: pa.Table, exported: pa.Table) -> None:
-        ours = stored["physical_offset"].to_numpy()
+    def _compare(self, messages: pa.Table, exported: pa.Table) -> None:
+        ours = messages["physical_offset"].to_numpy()
         theirs = exported["physical_offset"].to_numpy()
         _, left, right = np.intersect1d(ours, theirs, assume_unique=False, return_indices=True)
-        names = self._differing(stored.take(left), exported.take(right))
-        self._found.equal_messages += len(left) - len(names)
-        self._found.add(Part.MESSAGE, What.DIFFERENT, len(names))
-        for row in sorted(names)[: self._found.room(Part.MESSAGE, What.DIFFERENT)]:
-            place = stored.slice(int(left[row]), 1)
+        names = self._differing(messages.take(left), exported.take(right))
+        self._difference.equal_messages += len(left) - len(names)
+        self._difference.add(Part.MESSAGE, What.DIFFERENT, len(names))
+        for row in sorted(names)[: self._difference.room(Part.MESSAGE, What.DIFFERENT)]:
+            place = messages.slice(int(left[row]), 1)
             self._add_example(What.DIFFERENT, place, (0, 1), ", ".join(names[row]))
-        self._only_in(self._sides.store, stored.take(_others(len(ours), left)))
-        self._only_in(self._sides.export, exported.take(_others(len(theirs), right)))
+        self._only_in(self._sides.store, messages.take(_rest(len(ours), left)))
+        self._only_in(self._sides.export, exported.take(_rest(len(theirs), right)))
 
-    def _differing(self, stored: pa.Table, exported: pa.Table) -> dict[int, list[str]]:
+    def _differing(self, messages: pa.Table, exported: pa.Table) -> dict[int, list[str]]:
         """Return the names of the columns that differ, for each row with a difference."""
-        found: dict[int, list[str]] = {}
-        for name in self._compared:
-            ours, theirs = _plain(stored[name]), _plain(exported[name])
+        names: dict[int, list[str]] = {}
+        for name in self._columns:
+            ours, theirs = _plain(messages[name]), _plain(exported[name])
             # Compare whole columns first, because a comparison of Python values is slow.
             if ours.type == theirs.type and ours.equals(theirs):
                 continue
             pairs = zip(ours.to_pylist(), theirs.to_pylist(), strict=True)
-            for row, (one, other) in enumerate(pairs):
-                if one != other:
-                    found.setdefault(row, []).append(name)
-        return found
+            for row, (value, exported_value) in enumerate(pairs):
+                if value != exported_value:
+                    names.setdefault(row, []).append(name)
+        return names
 
     def _only_in(self, side: int, rows: pa.Table) -> None:
         if not len(rows):
             return
-        found, what = self._found, self._sides.only_in(side)
-        found.add(Part.MESSAGE, what, len(rows))
+        difference, what = self._difference, self._sides.only_in(side)
+        difference.add(Part.MESSAGE, what, len(rows))
         offsets = rows["physical_offset"].to_numpy()
         if side == self._sides.store:
             # The last export ended at the offset `_mark.end`. Later messages have not been exported yet.
-            found.behind[side] += int(np.count_nonzero(offsets >= self._mark.end))
+            difference.behind[side] += int(np.count_nonzero(offsets >= self._mark.end))
         else:
             # The store has deleted these messages after the export.
-            found.expired[side] += int(np.count_nonzero(offsets < self._source.begin))
-        for row in range(min(found.room(Part.MESSAGE, what), len(rows))):
+            difference.expired[side] += int(np.count_nonzero(offsets < self._source.begin))
+        for row in range(min(difference.room(Part.MESSAGE, what), len(rows))):
             self._add_example(what, rows.slice(row, 1), (side,))
 
     def _add_example(
@@ -224,12 +226,12 @@ class _TableComparison:
         words = (("", "topic"), ("queue ", "queue_id"), ("queue offset ", "queue_offset"))
         place = ", ".join(f"{word}{values[name]}" for word, name in words if name in values)
         a, b = (values["physical_offset"] if side in sides else None for side in (0, 1))
-        self._found.examples.append(Example(Part.MESSAGE, what, place, a, b, detail))
+        self._difference.examples.append(Example(Part.MESSAGE, what, place, a, b, detail))
 
 
-def _others(count: int, chosen: Rows) -> Rows:
+def _rest(count: int, rows: Rows) -> Rows:
     rest = np.ones(count, np.bool_)
-    rest[chosen] = False
+    rest[rows] = False
     return np.flatnonzero(rest)
 
 

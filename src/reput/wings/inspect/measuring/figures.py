@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from reput.base import Finding
 from reput.core import MessageStore, Segment
 from reput.core.index.key_index import Basis
 from reput.errors import StoreAccessError
 from reput.io import LOCAL, Disk
-
-DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,16 +207,14 @@ class StoreFigures:
     def as_json(self) -> dict[str, Any]:
         """Return all figures, for json.dumps."""
         fields = asdict(self)
-        fields["damage"] = [one.as_json() for one in self.damage]
+        fields["damage"] = [finding.as_json() for finding in self.damage]
         return fields
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> StoreFigures:
+    def from_json(cls, fields: Mapping[str, Any]) -> StoreFigures:
         """Return the figures from the result of `as_json`. Raises KeyError, msgspec.ValidationError."""
-        import msgspec
-
-        figures = msgspec.convert({**stored, "damage": []}, cls)
-        return replace(figures, damage=[Finding.from_json(one) for one in stored["damage"]])
+        figures = msgspec.convert({**fields, "damage": []}, cls)
+        return replace(figures, damage=[Finding.from_json(finding) for finding in fields["damage"]])
 
 
 def index_coverage(store: MessageStore) -> IndexCoverage:
@@ -242,16 +240,16 @@ def covered_log(segments: Iterable[Segment], log_end: int) -> list[CoveredRange]
 
     Adjacent segments with the same basis (see `CoveredRange`) become one range.
     """
-    found: list[CoveredRange] = []
-    for segment in sorted(segments, key=lambda one: one.start):
+    ranges: list[CoveredRange] = []
+    for segment in sorted(segments, key=lambda item: item.start):
         basis = "scanned" if segment.part is None else str(segment.part.basis)
         begin, stop = segment.start, min(segment.stop, log_end)
         if begin >= stop:
             continue
-        if found and (found[-1].basis, found[-1].end) == (basis, begin):
-            begin = found.pop().begin
-        found.append(CoveredRange(begin, stop, basis))
-    return found
+        if ranges and (ranges[-1].basis, ranges[-1].end) == (basis, begin):
+            begin = ranges.pop().begin
+        ranges.append(CoveredRange(begin, stop, basis))
+    return ranges
 
 
 def disk_usage(store: MessageStore) -> tuple[int, int] | tuple[None, None]:

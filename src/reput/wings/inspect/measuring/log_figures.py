@@ -103,22 +103,22 @@ class LogFigures:
                 buffers=buffers,
                 open_file=log.source.open,
             )
-            counted = _Cells(self.timeline.parts)
+            counters = _Cells(self.timeline.parts)
             try:
                 for batch in scan.batches(by_window=True):
-                    self._count(batch, counted)
+                    self._count(batch, counters)
             except StoreNotFoundError:
                 # The broker deletes log files from the beginning of the log, so any other missing file was lost.
                 log.refresh()
                 if file.start >= log.min_offset:
                     raise
                 continue
-            self._add(counted.queues, counted.cells)
+            self._add(counters.queues, counters.cells)
             self.damage += scan.unread(log_end)
 
-    def _count(self, batch: DispatchBatch, counted: _Cells) -> None:
+    def _count(self, batch: DispatchBatch, counters: _Cells) -> None:
         messages, line = batch.messages, self.timeline
-        counted.make_room(batch.queues)
+        counters.make_room(batch.queues)
         self.messages += len(messages)
         self.index_entries += len(batch.key_hash)
         self.inner_batches += int(np.count_nonzero(messages["sys_flag"] & SYS_FLAG_INNER_BATCH))
@@ -126,8 +126,8 @@ class LogFigures:
         first_ms, before = int(messages["store_timestamp"][0]), self._last_ms
         begin_ms = min(max(line.begin_ms, -_MOST_TIME), _MOST_TIME)
         last_ms, longest = count_messages(
-            messages, batch.key_hash, counted.has_tags, first_ms if before is None else before,
-            begin_ms, line.part_ms, counted.cells, self._keys.counters, self._tags.counters,
+            messages, batch.key_hash, counters.has_tags, first_ms if before is None else before,
+            begin_ms, line.part_ms, counters.cells, self._keys.counters, self._tags.counters,
         )  # fmt: skip
         # `_gaps` keeps the longest gaps. Look at the gaps of this batch only if its longest one would be kept.
         if longest > (self._gaps[-1][0] if len(self._gaps) == _GAPS else 0):
@@ -137,19 +137,19 @@ class LogFigures:
     def _note_gaps(self, times: npt.NDArray[np.int64]) -> None:
         """Add the gaps between these store times, and keep the longest ones."""
         before = times[0] if self._last_ms is None else self._last_ms
-        known = np.concatenate([[before], times]).clip(-_MOST_TIME, _MOST_TIME)
-        gaps = np.diff(known)
+        clipped = np.concatenate([[before], times]).clip(-_MOST_TIME, _MOST_TIME)
+        gaps = np.diff(clipped)
         rows = np.flatnonzero(gaps > (self._gaps[-1][0] if len(self._gaps) == _GAPS else 0))
         rows = rows[np.argsort(-gaps[rows], kind="stable")][:_GAPS]
-        self._gaps += [(int(gaps[row]), int(known[row])) for row in rows]
+        self._gaps += [(int(gaps[row]), int(clipped[row])) for row in rows]
         self._gaps = sorted(self._gaps, reverse=True)[:_GAPS]
 
     def _add(self, queues: list[Queue], cells: npt.NDArray[np.int64]) -> None:
         sums = cells.sum(axis=1)
         for number in np.flatnonzero(sums[:, 0]).tolist():
-            known = self._queues.setdefault(queues[number], [0, 0])
-            known[0] += int(sums[number, 0])
-            known[1] += int(sums[number, 1])
+            totals = self._queues.setdefault(queues[number], [0, 0])
+            totals[0] += int(sums[number, 0])
+            totals[1] += int(sums[number, 1])
             self.size_bytes += int(sums[number, 1])
             rows = self._topics.setdefault(
                 queues[number].topic, np.zeros((2, self.timeline.parts), np.int64)
@@ -158,16 +158,16 @@ class LogFigures:
 
     def topics(self) -> list[TopicFigures]:
         """Return the topics, largest first."""
-        found = [
+        topics = [
             TopicFigures(topic, rows[0].tolist(), rows[1].tolist())
             for topic, rows in self._topics.items()
         ]
-        return sorted(found, key=lambda one: (-one.all_bytes, one.topic))
+        return sorted(topics, key=lambda topic: (-topic.all_bytes, topic.topic))
 
     def queues(self) -> list[QueueFigures]:
         """Return the queues, largest first."""
-        found = [QueueFigures(*queue, *known) for queue, known in self._queues.items()]
-        return sorted(found, key=lambda one: (-one.size_bytes, one.topic, one.queue_id))
+        queues = [QueueFigures(*queue, *totals) for queue, totals in self._queues.items()]
+        return sorted(queues, key=lambda one: (-one.size_bytes, one.topic, one.queue_id))
 
     def gaps(self) -> list[Gap]:
         """Return the longest periods without messages, longest first."""
@@ -187,7 +187,7 @@ class LogFigures:
     def _frequent(
         self, log: CommitLogReader, hashes: FrequentHashes, texts_of: TextsOf
     ) -> list[Frequent]:
-        found = []
+        frequent = []
         for counter, count, offset in hashes.top(_FREQUENT):
             message = _read(log, offset)
             if count < 2 or message is None:  # A key that occurs once is not frequent.
@@ -197,9 +197,11 @@ class LogFigures:
                 if hashes.counter_of(hashed) == counter:
                     # Several texts may share a counter. One of the counted messages was read and has this text, so at
                     # most `count - 1` of them have a different text.
-                    found.append(Frequent(message.topic, text, count, min(hashes.error, count - 1)))
+                    frequent.append(
+                        Frequent(message.topic, text, count, min(hashes.error, count - 1))
+                    )
                     break
-        return found
+        return frequent
 
 
 class _Cells:

@@ -47,28 +47,30 @@ def cluster_page(
         differing: Findings about stores of one broker whose logs differ.
         is_quick: Whether the checks were quick checks.
     """
-    counted = {
-        one.name: one.figures for one in stores if one.figures is not None and not one.replica_of
+    figures = {
+        store.name: store.figures
+        for store in stores
+        if store.figures is not None and not store.replica_of
     }
-    topics = _topics(counted)
+    topics = _topics(figures)
     return render(
         "cluster.html",
         stores=stores,
         headline=headline,
-        is_bad=bool(differing) or any(one.state != "ok" for one in stores),
+        is_bad=bool(differing) or any(store.state != "ok" for store in stores),
         differing=differing,
         is_quick=is_quick,
-        messages=sum(one.messages for one in counted.values()),
-        size=sum(one.size_bytes for one in counted.values()),
+        messages=sum(store.messages for store in figures.values()),
+        size=sum(store.size_bytes for store in figures.values()),
         topic_count=len(topics),
-        brokers=len(counted),
-        message_bars=_broker_bars(counted, "messages"),
-        byte_bars=_broker_bars(counted, "size_bytes"),
-        topic_bytes=_topic_bars(topics, 1, list(counted)),
-        topic_messages=_topic_bars(topics, 0, list(counted)),
+        brokers=len(figures),
+        message_bars=_broker_bars(figures, "messages"),
+        byte_bars=_broker_bars(figures, "size_bytes"),
+        topic_bytes=_topic_bars(topics, 1, list(figures)),
+        topic_messages=_topic_bars(topics, 0, list(figures)),
         other_topics=max(len(topics) - _MOST_TOPICS, 0),
-        retention_bars=_retention_bars(counted),
-        series=_legend(list(counted)),
+        retention_bars=_retention_bars(figures),
+        series=_legend(list(figures)),
     )
 
 
@@ -76,12 +78,12 @@ _Shares = Mapping[str, Mapping[str, tuple[int, int]]]
 """Number of messages and bytes, by topic and store."""
 
 
-def _topics(counted: Mapping[str, StoreFigures]) -> _Shares:
-    found: dict[str, dict[str, tuple[int, int]]] = {}
-    for name, figures in counted.items():
+def _topics(stores: Mapping[str, StoreFigures]) -> _Shares:
+    topics: dict[str, dict[str, tuple[int, int]]] = {}
+    for name, figures in stores.items():
         for topic in figures.topics:
-            found.setdefault(topic.topic, {})[name] = topic.all_messages, topic.all_bytes
-    return found
+            topics.setdefault(topic.topic, {})[name] = topic.all_messages, topic.all_bytes
+    return topics
 
 
 def _style(place: int) -> str:
@@ -92,15 +94,17 @@ def _legend(names: Sequence[str]) -> list[tuple[str, str]]:
     entries = [
         (_style(place), one_line(name, _NAME_WIDTH)) for place, name in enumerate(names[:_SERIES])
     ]
-    others = len(names) - _SERIES
-    return [*entries, ("other", f"{others:,} other stores")] if others > 0 else entries
+    more = len(names) - _SERIES
+    return [*entries, ("other", f"{more:,} other stores")] if more > 0 else entries
 
 
 def _topic_bars(topics: _Shares, place: int, names: Sequence[str]) -> list[Bar]:
     """Return a bar per topic with a part per store. The note of a bar describes how uneven the parts are."""
-    totals = {topic: sum(one[place] for one in shares.values()) for topic, shares in topics.items()}
+    totals = {
+        topic: sum(share[place] for share in shares.values()) for topic, shares in topics.items()
+    }
     largest = max(totals.values(), default=0)
-    ordered = sorted(totals.items(), key=lambda one: (-one[1], one[0]))[:_MOST_TOPICS]
+    ordered = sorted(totals.items(), key=lambda item: (-item[1], item[0]))[:_MOST_TOPICS]
     bars = []
     for topic, total in ordered:
         values = [topics[topic].get(name, (0, 0))[place] for name in names]
@@ -124,8 +128,8 @@ def _skew(values: Sequence[int]) -> str:
     )
 
 
-def _broker_bars(counted: Mapping[str, StoreFigures], field: str) -> list[Bar]:
-    values = {name: getattr(figures, field) for name, figures in counted.items()}
+def _broker_bars(stores: Mapping[str, StoreFigures], field: str) -> list[Bar]:
+    values = {name: getattr(figures, field) for name, figures in stores.items()}
     # Bars are sorted by value, but each store keeps its colour in all charts.
     largest, places = max(values.values(), default=0), {name: n for n, name in enumerate(values)}
     return [
@@ -134,17 +138,17 @@ def _broker_bars(counted: Mapping[str, StoreFigures], field: str) -> list[Bar]:
             format_size(value) if field == "size_bytes" else f"{value:,}",
             [(float(value), _style(places[name]))], largest,
         )
-        for name, value in sorted(values.items(), key=lambda one: -one[1])
+        for name, value in sorted(values.items(), key=lambda item: -item[1])
     ]  # fmt: skip
 
 
-def _retention_bars(counted: Mapping[str, StoreFigures]) -> list[Bar]:
+def _retention_bars(stores: Mapping[str, StoreFigures]) -> list[Bar]:
     """Return a bar per store for its retention time, the shortest first."""
     now = now_ms()
     spans = {
-        name: (now - one.timeline.begin_ms, one.timeline.begin_ms)
-        for name, one in counted.items()
-        if one.messages
+        name: (now - store_figures.timeline.begin_ms, store_figures.timeline.begin_ms)
+        for name, store_figures in stores.items()
+        if store_figures.messages
     }
     longest = max((span for span, _ in spans.values()), default=0)
     return [
@@ -155,5 +159,5 @@ def _retention_bars(counted: Mapping[str, StoreFigures]) -> list[Bar]:
             longest,
             f"since {seconds(begin)}",
         )
-        for name, (span, begin) in sorted(spans.items(), key=lambda one: one[1])
+        for name, (span, begin) in sorted(spans.items(), key=lambda item: item[1])
     ]

@@ -42,22 +42,22 @@ class Lane:
     moments: tuple[Moment, ...]
 
 
-def life_page(life: Life, asked: str) -> str:
-    """Return the page as HTML. `asked` is the requested key or id in words."""
+def life_page(life: Life, request: str) -> str:
+    """Return the page as HTML. `request` is the requested key or id in words."""
     times = [event.stored_ms for event in life.events]
     first_ms, span_ms = min(times, default=0), max(times, default=0) - min(times, default=0)
     moments = [_moment(event, first_ms, span_ms) for event in life.events]
     return render(
         "life.html",
         life=life,
-        asked=asked,
+        asked=request,
         moments=moments,
         lanes=_lanes(moments),
         marks=list(_marks(span_ms)),
         span_ms=span_ms,
         reasons=list(reasons_by_life(life)),
         several_lives=len({event.life for event in life.events}) > 1,
-        searched=[(one, list(searched_in_words(one))) for one in life.searched],
+        searched=[(coverage, list(searched_in_words(coverage))) for coverage in life.searched],
     )
 
 
@@ -69,12 +69,12 @@ def _moment(event: Event, first_ms: int, span_ms: int) -> Moment:
 
 def _lanes(moments: Sequence[Moment]) -> list[Lane]:
     """Return the lanes in the order of their first events."""
-    found: dict[tuple[Role, str], list[Moment]] = {}
+    lanes: dict[tuple[Role, str], list[Moment]] = {}
     for moment in moments:
-        found.setdefault((moment.event.role, moment.event.message.topic), []).append(moment)
+        lanes.setdefault((moment.event.role, moment.event.message.topic), []).append(moment)
     return [
         Lane(role.replace("_", " "), one_line(topic, _NAME_WIDTH), of[0].style, tuple(of))
-        for (role, topic), of in found.items()
+        for (role, topic), of in lanes.items()
     ]
 
 

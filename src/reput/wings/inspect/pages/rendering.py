@@ -16,6 +16,7 @@ from reput.base import (
     now_ms,
     one_line,
     printable,
+    table_time,
 )
 
 _NAME_WIDTH = 120
@@ -29,14 +30,7 @@ def render(template: str, **values: object) -> str:
 
 def seconds(timestamp_ms: int) -> str:
     """Format a time in UTC, to the second, as pages show it."""
-    text = format_time(timestamp_ms)
-    return text[:19].replace("T", " ") if text.endswith("Z") else text
-
-
-def milliseconds(timestamp_ms: int) -> str:
-    """Format a time in UTC, to the millisecond, as pages show it."""
-    text = format_time(timestamp_ms)
-    return text[:23].replace("T", " ") if text.endswith("Z") else text
+    return table_time(timestamp_ms, 19)
 
 
 @cache

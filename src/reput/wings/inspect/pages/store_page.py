@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from reput.base import (
+    DAY_MS,
     Finding,
     Severity,
     format_duration,
     format_size,
-    format_time,
     now_ms,
     one_line,
+    table_time,
 )
 from reput.wings.inspect.measuring.figures import (
-    DAY_MS,
     Frequent,
     IndexCoverage,
     IndexFileFigures,
@@ -25,7 +25,7 @@ from reput.wings.inspect.measuring.figures import (
     TopicFigures,
 )
 from reput.wings.inspect.pages.charts import Bar, Columns, bar, sparkline, stacked
-from reput.wings.inspect.pages.rendering import milliseconds, render, seconds
+from reput.wings.inspect.pages.rendering import render, seconds
 
 _MOST_FILES = 20
 _STYLES = {"proven": "good", "spot-checked": "fair", "scanned": "poor"}
@@ -59,26 +59,26 @@ def coverage_bar(coverage: IndexCoverage) -> Bar | None:
     """Return a bar that shows which ranges of the log are covered by IndexFiles; None if the log is empty."""
     if not coverage.log_bytes:
         return None
-    parts = [(float(one.end - one.begin), _STYLES[one.basis]) for one in coverage.ranges]
+    parts = [(float(part.end - part.begin), _STYLES[part.basis]) for part in coverage.ranges]
     return bar("", f"{coverage.indexed_bytes / coverage.log_bytes:.1%}", parts, coverage.log_bytes)
 
 
 def index_rows(files: Sequence[IndexFileFigures]) -> list[IndexRow]:
     """Return a row per IndexFile, the newest first."""
     rows = []
-    for one in reversed(files[-_MOST_FILES:]):
-        room = max(one.index_items - 1, 1)
-        slots = [count for _, _, count in one.chains]
+    for file in reversed(files[-_MOST_FILES:]):
+        room = max(file.index_items - 1, 1)
+        slots = [count for _, _, count in file.chains]
         rows.append(
             IndexRow(
-                one.name,
-                bar("Items", f"{one.entries / room:.0%}", [(one.entries, "a")], room),
-                bar("Slots", f"{one.slot_load:.0%}", [(one.used_slots, "b")], one.hash_slots),
+                file.name,
+                bar("Items", f"{file.entries / room:.0%}", [(file.entries, "a")], room),
+                bar("Slots", f"{file.slot_load:.0%}", [(file.used_slots, "b")], file.hash_slots),
                 sparkline(slots, max(slots, default=0)),
-                ", ".join(f"{_lengths(low, high)}: {count:,}" for low, high, count in one.chains),
-                one.longest_chain,
-                one.mean_steps,
-                one.false_positive_rate,
+                ", ".join(f"{_lengths(low, high)}: {count:,}" for low, high, count in file.chains),
+                file.longest_chain,
+                file.mean_steps,
+                file.false_positive_rate,
             )
         )
     return rows
@@ -87,8 +87,8 @@ def index_rows(files: Sequence[IndexFileFigures]) -> list[IndexRow]:
 def chain_bars(files: Sequence[IndexFileFigures]) -> list[Bar]:
     """Return a bar per chain length: the number of slots whose chains have this length, over all IndexFiles."""
     counts = Counter[tuple[int, int]]()
-    for one in files:
-        for low, high, count in one.chains:
+    for file in files:
+        for low, high, count in file.chains:
             counts[low, high] += count
     most = max(counts.values(), default=0)
     return [
@@ -121,8 +121,8 @@ def store_page(
     return render(
         "store.html",
         figures=figures,
-        wrong=sum(one.count for one in findings if one.is_wrong),
-        is_damaged=any(one.severity is Severity.DAMAGE for one in findings),
+        wrong=sum(finding.count for finding in findings if finding.is_wrong),
+        is_damaged=any(finding.severity is Severity.DAMAGE for finding in findings),
         is_quick=is_quick,
         finding_bars=_finding_bars(findings),
         findings=_by_kind(findings, command_of),
@@ -140,7 +140,7 @@ def store_page(
         index_rows=index_rows(figures.index_files),
         index_files=len(figures.index_files),
         chain_bars=chain_bars(figures.index_files),
-        false_positives=sum(one.false_positive_rate for one in figures.index_files),
+        false_positives=sum(file.false_positive_rate for file in figures.index_files),
         disk=_disk(figures),
     )
 
@@ -150,17 +150,15 @@ def _span(figures: StoreFigures) -> tuple[str, str, str]:
     line = figures.timeline
     ends = (0, line.parts * line.part_ms // 2, line.parts * line.part_ms)
     # Times on a shorter timeline are shown more precisely: to the minute (16 characters), second (19) or millisecond.
-    shown = 16 if ends[-1] > DAY_MS else 19 if ends[-1] > _SHORT_MS else 23
-    first, middle, last = (
-        format_time(line.begin_ms + end).replace("T", " ").removesuffix("Z")[:shown] for end in ends
-    )
+    length = 16 if ends[-1] > DAY_MS else 19 if ends[-1] > _SHORT_MS else 23
+    first, middle, last = (table_time(line.begin_ms + end, length) for end in ends)
     return first, middle, last
 
 
 def _over_time(figures: StoreFigures) -> list[tuple[str, str, Columns]]:
     if not figures.topics:
         return []
-    named, others = figures.topics[:_SERIES], figures.topics[_SERIES:]
+    named, rest = figures.topics[:_SERIES], figures.topics[_SERIES:]
     line = figures.timeline
     length_ms = line.parts * line.part_ms
     gaps = []
@@ -176,15 +174,15 @@ def _over_time(figures: StoreFigures) -> list[tuple[str, str, Columns]]:
             (one_line(topic.topic, _NAME_WIDTH), f"s{number}", values_of(topic))
             for number, topic in enumerate(named)
         ]
-        if others:
-            sums = [sum(values) for values in zip(*map(values_of, others), strict=True)]
-            series.append((f"{len(others):,} other topics", "other", sums))
+        if rest:
+            sums = [sum(values) for values in zip(*map(values_of, rest), strict=True)]
+            series.append((f"{len(rest):,} other topics", "other", sums))
         return stacked(series, tell, base, gaps)
 
-    each = format_duration(line.part_ms)
+    part = format_duration(line.part_ms)
     messages = chart(lambda topic: topic.messages, lambda count: f"{count:,}", 10)
     sizes = chart(lambda topic: topic.size_bytes, format_size, 1024)
-    return [(f"Messages per {each}", "messages", messages), (f"Bytes per {each}", "bytes", sizes)]
+    return [(f"Messages per {part}", "messages", messages), (f"Bytes per {part}", "bytes", sizes)]
 
 
 def _part_rows(figures: StoreFigures) -> Iterator[tuple[str, int, int]]:
@@ -196,20 +194,20 @@ def _part_rows(figures: StoreFigures) -> Iterator[tuple[str, int, int]]:
 
 
 def _gap_bars(figures: StoreFigures) -> list[Bar]:
-    shown = figures.gaps[:_MOST_GAPS]
-    longest = max((gap.end_ms - gap.begin_ms for gap in shown), default=0)
+    gaps = figures.gaps[:_MOST_GAPS]
+    longest = max((gap.end_ms - gap.begin_ms for gap in gaps), default=0)
     bars = []
-    for gap in shown:
+    for gap in gaps:
         length = gap.end_ms - gap.begin_ms
-        told = seconds if length >= _SHOWN_IN_SECONDS_MS else milliseconds
-        begin, end = told(gap.begin_ms), told(gap.end_ms)
+        format_end = seconds if length >= _SHOWN_IN_SECONDS_MS else table_time
+        begin, end = format_end(gap.begin_ms), format_end(gap.end_ms)
         label = f"{begin} to {end[11:] if begin[:10] == end[:10] else end}"
         bars.append(bar(label, format_duration(length), [(length, "quiet")], longest))
     return bars
 
 
 def _topics(figures: StoreFigures) -> list[dict[str, Any]]:
-    shown = figures.topics[:_MOST_TOPICS]
+    topics = figures.topics[:_MOST_TOPICS]
     return [
         {
             "name": one_line(topic.topic, _NAME_WIDTH),
@@ -220,7 +218,7 @@ def _topics(figures: StoreFigures) -> list[dict[str, Any]]:
             "byte_path": sparkline(topic.size_bytes, max(topic.size_bytes)),
             "most": max(topic.messages),
         }
-        for number, topic in enumerate(shown)
+        for number, topic in enumerate(topics)
     ]
 
 
@@ -233,8 +231,8 @@ def _queue_bars(figures: StoreFigures) -> list[Bar]:
     bars = []
     for topic in figures.topics[:_MOST_BARS]:
         of_queues = sizes.get(topic.topic, [])
-        sizes_shown = [*of_queues[:_MOST_PARTS], sum(of_queues[_MOST_PARTS:])]
-        parts = [(float(size), "ab"[place % 2]) for place, size in enumerate(sizes_shown)]
+        part_sizes = [*of_queues[:_MOST_PARTS], sum(of_queues[_MOST_PARTS:])]
+        parts = [(float(size), "ab"[place % 2]) for place, size in enumerate(part_sizes)]
         share = topic.all_bytes / figures.size_bytes if figures.size_bytes else 0.0
         queues = f"{len(of_queues):,} queue{'' if len(of_queues) == 1 else 's'}"
         most = f", {format_size(max(of_queues))} in the largest" if len(of_queues) > 1 else ""
@@ -245,28 +243,28 @@ def _queue_bars(figures: StoreFigures) -> list[Bar]:
     return bars
 
 
-def _frequent_bars(found: Sequence[Frequent], *, with_topic: bool) -> list[Bar]:
-    most = max((one.count for one in found), default=0)
+def _frequent_bars(values: Sequence[Frequent], *, with_topic: bool) -> list[Bar]:
+    most = max((value.count for value in values), default=0)
     return [
         bar(
-            one_line(one.text, _NAME_WIDTH), f"{one.count:,}",
+            one_line(value.text, _NAME_WIDTH), f"{value.count:,}",
             # The count is an upper bound. In the bar, the part by which it may be too high has a different style.
-            [(one.count - one.error, "a"), (one.error, "unsure")], most,
-            one_line(one.topic, _NAME_WIDTH) if with_topic else "",
+            [(value.count - value.error, "a"), (value.error, "unsure")], most,
+            one_line(value.topic, _NAME_WIDTH) if with_topic else "",
         )
-        for one in found[:_MOST_BARS]
+        for value in values[:_MOST_BARS]
     ]  # fmt: skip
 
 
 def _group_bars(figures: StoreFigures) -> list[Bar]:
-    most = max((one.retries + one.dead_letters for one in figures.groups), default=0)
+    most = max((group.retries + group.dead_letters for group in figures.groups), default=0)
     return [
         bar(
-            one_line(one.group, _NAME_WIDTH),
-            f"{one.retries:,} retries, {one.dead_letters:,} dead letters",
-            [(one.retries, "retry"), (one.dead_letters, "dead")], most,
+            one_line(group.group, _NAME_WIDTH),
+            f"{group.retries:,} retries, {group.dead_letters:,} dead letters",
+            [(group.retries, "retry"), (group.dead_letters, "dead")], most,
         )
-        for one in figures.groups[:_MOST_BARS]
+        for group in figures.groups[:_MOST_BARS]
     ]  # fmt: skip
 
 
@@ -275,7 +273,7 @@ def _finding_bars(findings: Sequence[Finding]) -> list[Bar]:
     for finding in findings:
         counts[finding.severity, str(finding.kind)] += finding.count
     most = max(counts.values(), default=0)
-    ordered = sorted(counts.items(), key=lambda one: (_SEVERITIES.index(one[0][0]), -one[1]))
+    ordered = sorted(counts.items(), key=lambda item: (_SEVERITIES.index(item[0][0]), -item[1]))
     return [
         bar(kind, f"{count:,}", [(count, str(severity))], most, str(severity))
         for (severity, kind), count in ordered
@@ -287,7 +285,7 @@ def _by_kind(
 ) -> list[tuple[str, list[tuple[Finding, str]]]]:
     """Return the findings by kind, the most severe first, each with the command that repairs it."""
     kinds: dict[str, list[tuple[Finding, str]]] = {}
-    for finding in sorted(findings, key=lambda one: _SEVERITIES.index(one.severity)):
+    for finding in sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity)):
         kinds.setdefault(str(finding.kind), []).append((finding, command_of(finding)))
     return list(kinds.items())
 
@@ -298,12 +296,16 @@ def _disk(figures: StoreFigures) -> dict[str, Any] | None:
     if sizing.used_bytes is None or sizing.free_bytes is None:
         return None
     whole = sizing.used_bytes + sizing.free_bytes
-    stored = min(figures.size_bytes * sizing.store_bytes_per_log_byte, sizing.used_bytes)
-    parts = [(stored, "a"), (sizing.used_bytes - stored, "other"), (sizing.free_bytes, "free")]
+    store_bytes = min(figures.size_bytes * sizing.store_bytes_per_log_byte, sizing.used_bytes)
+    parts = [
+        (store_bytes, "a"),
+        (sizing.used_bytes - store_bytes, "other"),
+        (sizing.free_bytes, "free"),
+    ]
     return {
         "whole": whole,
-        "store": stored,
-        "others": sizing.used_bytes - stored,
+        "store": store_bytes,
+        "others": sizing.used_bytes - store_bytes,
         "bar": bar("", "", parts, whole),
         "used_share": 100 * sizing.used_bytes / whole if whole else 0.0,
         "full_ms": None

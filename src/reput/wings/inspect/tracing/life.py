@@ -236,12 +236,12 @@ class Life:
 
     @property
     def is_complete(self) -> bool:
-        return all(one.is_complete for one in self.searched)
+        return all(store.is_complete for store in self.searched)
 
     @property
     def is_damaged(self) -> bool:
         """Return whether something could not be read."""
-        return any(one.is_damaged for one in self.searched)
+        return any(store.is_damaged for store in self.searched)
 
 
 def number_lives(events: Sequence[Event]) -> list[Event]:
@@ -286,14 +286,23 @@ class _Names:
 
     def of(self, event: Event, may_follow: bool = True) -> str:
         message, properties = event.message, event.message.properties
-        own = next(iter(message.unique_keys), message.message_id)
+        first_name = next(iter(message.unique_keys), message.message_id)
         if event.role is Role.OP:
-            half = next((one for one in self._halves if decided_by(event, one)), None)
-            return self.of(half) if half is not None else own
+            half = next(
+                (
+                    event_of_half
+                    for event_of_half in self._halves
+                    if decided_by(event, event_of_half)
+                ),
+                None,
+            )
+            return self.of(half) if half is not None else first_name
         if event.role is Role.TRACE:
             traced = [entry.message_id for entry in trace_entries(message.body)]
             # Without a record of the message itself, the trace is about the first message that it names.
-            return next((name for name in traced if name in self._unique_keys), [*traced, own][0])
+            return next(
+                (name for name in traced if name in self._unique_keys), [*traced, first_name][0]
+            )
         origin = properties.get(ORIGIN_MESSAGE_ID)
         if origin:
             first = self._by_id.get(origin)
@@ -302,17 +311,17 @@ class _Names:
             # Do not follow the origin of the origin: if two damaged records named each other, the search would never
             # end.
             return self.of(first, may_follow=False)
-        if event.role in (Role.RETRY, Role.DEAD_LETTER) and own not in self._unique_keys:
+        if event.role in (Role.RETRY, Role.DEAD_LETTER) and first_name not in self._unique_keys:
             # The retry names no origin, and no original message has the retry's unique key. Take the latest earlier
             # message with the same KEYS.
             earlier = [
-                one
-                for one in self._by_keys.get(properties.get(KEYS, ""), [])
-                if one.stored_ms <= event.stored_ms
+                record
+                for record in self._by_keys.get(properties.get(KEYS, ""), [])
+                if record.stored_ms <= event.stored_ms
             ]
             if earlier:
                 return self.of(earlier[-1])
-        return own
+        return first_name
 
 
 def life_fields(life: Life, most_body_bytes: int | None = None) -> Iterator[dict[str, Any]]:
@@ -327,7 +336,7 @@ def life_fields(life: Life, most_body_bytes: int | None = None) -> Iterator[dict
     yield {
         "complete": life.is_complete,
         "events": len(life.events),
-        "searched": [_searched_fields(one) for one in life.searched],
+        "searched": [_searched_fields(coverage) for coverage in life.searched],
     }
 
 
@@ -353,6 +362,6 @@ def _searched_fields(searched: StoreCoverage) -> dict[str, Any]:
         "unread": searched.unread,
         **coverage_fields(searched.coverage),
         "unreadable": [
-            one.as_json() for one in (*searched.coverage.unreadable, *searched.problems)
+            finding.as_json() for finding in (*searched.coverage.unreadable, *searched.problems)
         ],
     }

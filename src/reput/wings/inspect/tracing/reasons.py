@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
-from reput.base import format_duration, printable
-from reput.engine.check.checking.tally import counted, time_text
+from reput.base import counted, format_duration, format_time, printable
 from reput.format.group_topics import is_pop_retry
 from reput.format.properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_ROLL_TIMES
 from reput.format.timer_log import recall_key, recalled_key
@@ -37,36 +36,36 @@ _WHY_NEVER = {
 Rule = Callable[[Sequence[Numbered], int], Iterator[Reason]]
 
 
-def of_delays(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
+def of_delays(events: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
     """Explain why a delayed message was delivered late, twice, or not yet."""
-    for number, event in own:
+    for number, event in events:
         if event.role is Role.SCHEDULED:
-            yield from _of_scheduled(own, number, event, end_ms)
-        elif event.role is Role.TIMER and not _is_rolled(own, event):
-            recall = _recall_of(own, event)
+            yield from _of_scheduled(events, number, event, end_ms)
+        elif event.role is Role.TIMER and not _is_rolled(events, event):
+            recall = _recall_of(events, event)
             # A recall that came too late changed nothing.
-            if recall is None or _delivered(own, event):
-                yield from _of_due(own, number, event, end_ms)
+            if recall is None or _delivered(events, event):
+                yield from _of_due(events, number, event, end_ms)
             else:
                 yield _of_recalled(number, event, recall)
-    yield from _of_lone_recalls(own)
+    yield from _of_lone_recalls(events)
 
 
-def _recall_of(own: Sequence[Numbered], event: Event) -> Numbered | None:
+def _recall_of(events: Sequence[Numbered], event: Event) -> Numbered | None:
     """Return the event that recalls a message in the timer; None if it was not recalled."""
     key = recall_key(event.message.properties)
-    for number, other in own:
-        if other.role is Role.RECALL and other.store == event.store and key is not None:
-            is_later = other.message.physical_offset > event.message.physical_offset
-            if is_later and recalled_key(other.message.properties) == key:
-                return number, other
+    for number, recall in events:
+        if recall.role is Role.RECALL and recall.store == event.store and key is not None:
+            is_later = recall.message.physical_offset > event.message.physical_offset
+            if is_later and recalled_key(recall.message.properties) == key:
+                return number, recall
     return None
 
 
 def _of_recalled(number: int, event: Event, recall: Numbered) -> Reason:
     target = event.message.properties.get(REAL_TOPIC)
     after = format_duration(recall[1].stored_ms - event.stored_ms)
-    due = "" if event.due_ms is None else f", due at {time_text(event.due_ms)},"
+    due = "" if event.due_ms is None else f", due at {format_time(event.due_ms, to_second=True)},"
     return Reason(
         ReasonKind.RECALLED,
         f"Never delivered to {target}: the message{due} was recalled {after} after it was stored.",
@@ -74,10 +73,12 @@ def _of_recalled(number: int, event: Event, recall: Numbered) -> Reason:
     )
 
 
-def _of_lone_recalls(own: Sequence[Numbered]) -> Iterator[Reason]:
+def _of_lone_recalls(events: Sequence[Numbered]) -> Iterator[Reason]:
     """Report recalls whose message was not found: it has expired, or the recall names another unique key."""
-    waiting = {recall_key(event.message.properties) for _, event in own if event.role is Role.TIMER}
-    for number, event in own:
+    waiting = {
+        recall_key(event.message.properties) for _, event in events if event.role is Role.TIMER
+    }
+    for number, event in events:
         key = recalled_key(event.message.properties)
         if event.role is Role.RECALL and key is not None and key not in waiting:
             yield Reason(
@@ -89,7 +90,7 @@ def _of_lone_recalls(own: Sequence[Numbered]) -> Iterator[Reason]:
 
 
 def _of_scheduled(
-    own: Sequence[Numbered], number: int, event: Event, end_ms: int
+    events: Sequence[Numbered], number: int, event: Event, end_ms: int
 ) -> Iterator[Reason]:
     properties = event.message.properties
     target = properties.get(REAL_TOPIC)
@@ -102,14 +103,14 @@ def _of_scheduled(
             (number,),
         )
         return
-    yield from _of_due(own, number, event, end_ms)
+    yield from _of_due(events, number, event, end_ms)
 
 
-def _of_due(own: Sequence[Numbered], number: int, event: Event, end_ms: int) -> Iterator[Reason]:
+def _of_due(events: Sequence[Numbered], number: int, event: Event, end_ms: int) -> Iterator[Reason]:
     target = event.message.properties.get(REAL_TOPIC)
     if event.due_ms is None or target is None:
         return
-    copies, due = _delivered(own, event), time_text(event.due_ms)
+    copies, due = _delivered(events, event), format_time(event.due_ms, to_second=True)
     if copies:
         yield from _of_delivered(number, event, copies, target)
     elif event.due_ms > end_ms:
@@ -160,26 +161,26 @@ def _how(event: Event) -> str:
     return "by the timer" if event.role is Role.TIMER else f"at level {event.message.queue_id + 1}"
 
 
-def _is_rolled(own: Sequence[Numbered], event: Event) -> bool:
+def _is_rolled(events: Sequence[Numbered], event: Event) -> bool:
     """Return whether the timer appended this record to the log again.
 
     The timer does so if the message is due after more than one turn of its wheel.
     """
     return any(
-        other.role is Role.TIMER
-        and TIMER_ROLL_TIMES in other.message.properties
-        and other.store == event.store
-        and other.message.physical_offset > event.message.physical_offset
-        for _, other in own
+        copy.role is Role.TIMER
+        and TIMER_ROLL_TIMES in copy.message.properties
+        and copy.store == event.store
+        and copy.message.physical_offset > event.message.physical_offset
+        for _, copy in events
     )
 
 
-def _delivered(own: Sequence[Numbered], scheduled: Event) -> list[Numbered]:
+def _delivered(events: Sequence[Numbered], scheduled: Event) -> list[Numbered]:
     """Return the delivered copies of a scheduled record, which are in its real topic."""
     target = scheduled.message.properties.get(REAL_TOPIC)
     return [
         (number, event)
-        for number, event in own
+        for number, event in events
         if event.message.topic == target
         and event.store == scheduled.store
         # Each retry of the message has its own record in the schedule topic. A record and its delivered copy state the
@@ -189,20 +190,20 @@ def _delivered(own: Sequence[Numbered], scheduled: Event) -> list[Numbered]:
     ]
 
 
-def of_transaction(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
+def of_transaction(events: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
     """Yield the outcome of a transaction, and how often the broker asked the producer for a decision."""
-    halves = [(number, event) for number, event in own if event.role is Role.HALF]
+    halves = [(number, event) for number, event in events if event.role is Role.HALF]
     if not halves:
         return
     committed = [
         (number, event)
-        for number, event in own
+        for number, event in events
         if event.message.transaction == "commit" and event.role in (Role.COMMITTED, Role.SCHEDULED)
     ]
-    discarded = [(number, event) for number, event in own if event.role is Role.DISCARDED_HALF]
+    discarded = [(number, event) for number, event in events if event.role is Role.DISCARDED_HALF]
     ops = [
         (number, event)
-        for number, event in own
+        for number, event in events
         if event.role is Role.OP and any(decided_by(event, half) for _, half in halves)
     ]
     checks = max(check_times(half.message.properties) for _, half in halves)
@@ -252,18 +253,18 @@ def reasons_of(events: Sequence[Event], end_ms: int) -> Iterator[Reason]:
     """
     numbered = list(enumerate(events))
     for life in sorted({event.life for event in events}):
-        own = [(number, event) for number, event in numbered if event.life == life]
+        of_life = [(number, event) for number, event in numbered if event.life == life]
         for rule in _RULES:
-            yield from rule(own, end_ms)
+            yield from rule(of_life, end_ms)
     yield from _same_body(numbered)
 
 
-def _stored_late(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
+def _stored_late(events: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
     """Report a message that was stored long after its creation.
 
     Copies are ignored, because they keep the time of creation.
     """
-    number, first = own[0]
+    number, first = events[0]
     late_ms = first.stored_ms - first.message.born_timestamp
     # A record with one of these roles is stored when the sender sends the message. Records with other roles are copies,
     # which the broker stores later.
@@ -279,8 +280,8 @@ def _stored_late(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
         )
 
 
-def _not_queued(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    for number, event in own:
+def _not_queued(events: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
+    for number, event in events:
         if event.is_queued is False:
             message = event.message
             place = (
@@ -294,8 +295,8 @@ def _not_queued(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
             )
 
 
-def _damaged_body(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    for number, event in own:
+def _damaged_body(events: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
+    for number, event in events:
         if not event.message.body_crc_ok:
             yield Reason(
                 ReasonKind.DAMAGED_BODY,
@@ -305,39 +306,39 @@ def _damaged_body(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
             )
 
 
-def _retried(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    ended = [(number, event) for number, event in own if event.role is Role.DEAD_LETTER]
-    retries = [(number, event) for number, event in own if event.role is Role.RETRY]
+def _retried(events: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
+    ended = [(number, event) for number, event in events if event.role is Role.DEAD_LETTER]
+    retries = [(number, event) for number, event in events if event.role is Role.RETRY]
     for group in sorted({event.group or "" for _, event in (*retries, *ended)}):
-        found = [one for one in retries if (one[1].group or "") == group]
-        dead = [one for one in ended if (one[1].group or "") == group]
+        of_group = [retry for retry in retries if (retry[1].group or "") == group]
+        dead = [dead_letter for dead_letter in ended if (dead_letter[1].group or "") == group]
         # Each retry has its number in the message, so a gap in the numbers shows that retries were not found. The
         # number of a dead letter is the number of the last retry + 1.
-        times = sorted({event.message.reconsume_times for _, event in found})
-        most = max(event.message.reconsume_times for _, event in (*found, *dead))
-        if found:
-            last = max(event.stored_ms for _, event in found)
+        times = sorted({event.message.reconsume_times for _, event in of_group})
+        most = max(event.message.reconsume_times for _, event in (*of_group, *dead))
+        if of_group:
+            last = max(event.stored_ms for _, event in of_group)
             is_popped = all(
-                is_pop_retry(event.message.topic, event.message.properties) for _, event in found
+                is_pop_retry(event.message.topic, event.message.properties) for _, event in of_group
             )
             why = "failed to acknowledge it" if is_popped else "sent it back"
             yield Reason(
                 ReasonKind.RETRIED,
-                f"Consumer group {group} got it again: it {why} {counted(max(most, len(found)), 'time')}. "
-                f"The last retry in the store is of {time_text(last)}.",
-                tuple(number for number, _ in found),
+                f"Consumer group {group} got it again: it {why} {counted(max(most, len(of_group)), 'time')}. "
+                f"The last retry in the store is of {format_time(last, to_second=True)}.",
+                tuple(number for number, _ in of_group),
             )
         missing = list(_gaps(times, most))
         if missing:
-            is_one = len(missing) == 1 and missing[0][0] == missing[0][1]
-            listed = ", ".join(
+            is_single = len(missing) == 1 and missing[0][0] == missing[0][1]
+            ranges = ", ".join(
                 f"{first}" if first == last else f"{first} to {last}" for first, last in missing
             )
             yield Reason(
                 ReasonKind.RETRY_MISSING,
-                f"{'Retry' if is_one else 'Retries'} {listed} of group {group} {'is' if is_one else 'are'} not in "
-                f"the store: expired, in the store of another broker, or made by the consumer without the broker.",
-                tuple(number for number, _ in (*found, *dead)),
+                f"{'Retry' if is_single else 'Retries'} {ranges} of group {group} {'is' if is_single else 'are'} not "
+                f"in the store: expired, in the store of another broker, or made by the consumer without the broker.",
+                tuple(number for number, _ in (*of_group, *dead)),
             )
 
 
@@ -353,41 +354,41 @@ def _gaps(numbers: Sequence[int], end: int) -> Iterator[tuple[int, int]]:
         first = max(first, number + 1)
 
 
-def _dead_letter(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
-    for number, event in own:
+def _dead_letter(events: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
+    for number, event in events:
         if event.role is Role.DEAD_LETTER:
             times = event.message.reconsume_times
             after = f" after sending it back {counted(times, 'time')}" if times else ""
             yield Reason(
                 ReasonKind.DEAD_LETTER,
-                f"Consumer group {event.group} gave it up{after} at {time_text(event.stored_ms)}: "
+                f"Consumer group {event.group} gave it up{after} at {format_time(event.stored_ms, to_second=True)}: "
                 f"it is in {event.message.topic}, and is not delivered to the group again.",
                 (number,),
             )
 
 
-def _sent_twice(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
+def _sent_twice(events: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
     """Report a message that its sender sent twice: several records of one topic with the same unique key."""
     sent = sorted(
         (
             (number, event)
-            for number, event in own
+            for number, event in events
             if event.role in (Role.MESSAGE, Role.COMMITTED)
             and event.message.unique_key
             and not was_scheduled(event.message)
         ),
-        key=lambda one: one[1].message.topic,
+        key=lambda numbered: numbered[1].message.topic,
     )
-    for topic, of_topic in groupby(sent, key=lambda one: one[1].message.topic):
-        found = list(of_topic)
-        unique_keys = {event.message.unique_key for _, event in found}
-        if len(found) > 1 and len(unique_keys) == 1:
-            apart = format_duration(found[-1][1].stored_ms - found[0][1].stored_ms)
+    for topic, of_topic in groupby(sent, key=lambda numbered: numbered[1].message.topic):
+        copies = list(of_topic)
+        unique_keys = {event.message.unique_key for _, event in copies}
+        if len(copies) > 1 and len(unique_keys) == 1:
+            apart = format_duration(copies[-1][1].stored_ms - copies[0][1].stored_ms)
             yield Reason(
                 ReasonKind.SENT_TWICE,
-                f"{topic} has it {len(found)} times, {apart} apart: its sender sent it again, as clients do when an "
+                f"{topic} has it {len(copies)} times, {apart} apart: its sender sent it again, as clients do when an "
                 "answer is late. Consumers receive every copy.",
-                tuple(number for number, _ in found),
+                tuple(number for number, _ in copies),
             )
 
 
@@ -399,24 +400,27 @@ def _same_body(numbered: Sequence[Numbered]) -> Iterator[Reason]:
         if event.role in (Role.MESSAGE, Role.COMMITTED) and message.keys and message.body:
             place = message.topic, message.body, tuple(message.keys)
             alike.setdefault(place, []).append((number, event))
-    for (topic, _, _), found in alike.items():
-        lives = {event.life for _, event in found}
+    for (topic, _, _), copies in alike.items():
+        lives = {event.life for _, event in copies}
         if len(lives) > 1:
             yield Reason(
                 ReasonKind.SAME_BODY,
                 f"{topic} has {len(lives)} different messages with the same keys and body: the application sent it "
                 f"{len(lives)} times.",
-                tuple(number for number, _ in found),
+                tuple(number for number, _ in copies),
             )
 
 
-def _traced(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
+def _traced(events: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
     """Report what clients with enableMsgTrace have recorded: who sent the message, and who consumed it."""
     names = {
-        key for _, event in own for key in event.message.unique_keys if event.role is not Role.TRACE
+        key
+        for _, event in events
+        for key in event.message.unique_keys
+        if event.role is not Role.TRACE
     }
     begun: dict[tuple[str, str], TraceEntry] = {}
-    for number, event in own:
+    for number, event in events:
         if event.role is not Role.TRACE:
             continue
         for entry in trace_entries(event.message.body):
@@ -434,7 +438,7 @@ def _traced(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
 def _in_words(entry: TraceEntry, begin: TraceEntry | None) -> str:
     """Return a sentence about one step. `begin` is the begin of the same consumption, if it is known."""
     group = printable(entry.group or (begin.group if begin else "")) or "of unknown name"
-    at = "" if entry.time_ms is None else f" at {time_text(entry.time_ms)}"
+    at = "" if entry.time_ms is None else f" at {format_time(entry.time_ms, to_second=True)}"
     took = "" if entry.cost_ms is None else f" in {entry.cost_ms:,} ms"
     result = {True: "successfully", False: "without success", None: "with unknown result"}[
         entry.is_successful

@@ -103,7 +103,7 @@ class UnindexedQueues:
     """
 
     def __init__(self, store: MessageStore, most_entries: int) -> None:
-        self._store, self._left = store, most_entries
+        self._store, self._budget = store, most_entries
         self.problems: list[Finding] = []
         self.unread = 0
 
@@ -111,18 +111,18 @@ class UnindexedQueues:
         """Yield for each of these half messages its first op message, if it has any."""
         for queue_id in sorted({half.queue_id for half in halves}):
             of_queue = [half for half in halves if half.queue_id == queue_id]
-            wanted = {half_place(half) for half in of_queue}
+            places = {half_place(half) for half in of_queue}
             # An op message is stored after its half message.
             start = min(half.physical_offset for half in of_queue)
             for half_topic, op_topic in zip(HALF_TOPICS, OP_TOPICS, strict=True):
-                left = {place for place in wanted if place[0] == half_topic}
-                for record in self._records(op_topic, queue_id, start) if left else ():
+                open_places = {place for place in places if place[0] == half_topic}
+                for record in self._records(op_topic, queue_id, start) if open_places else ():
                     message = decode_located(record.data, record.layout)
-                    decided = left.intersection(decided_places(message))
+                    decided = open_places.intersection(decided_places(message))
                     if decided:
                         yield message
-                        left -= decided
-                    if not left:
+                        open_places -= decided
+                    if not open_places:
                         break
 
     def naming(
@@ -165,10 +165,10 @@ class UnindexedQueues:
         while position < stop:
             try:
                 for number, entry in queue.numbered(position, stop):
-                    if not self._left:
+                    if not self._budget:
                         self.unread += stop - number
                         return
-                    self._left -= 1
+                    self._budget -= 1
                     position = max(position, number + 1)
                     if entry != PRE_BLANK:
                         yield from self._located(entry.physical_offset, entry.size)
@@ -194,7 +194,7 @@ class UnindexedQueues:
 
     def _note(self, error: Exception) -> None:
         if isinstance(error, CorruptMessageError):
-            found = Finding(
+            finding = Finding(
                 Kind.UNREADABLE_RECORD,
                 error.path,
                 error.reason,
@@ -202,11 +202,11 @@ class UnindexedQueues:
                 error.physical_offset,
             )
         elif isinstance(error, LostEntriesError):
-            found = Finding.of_error(Kind.QUEUE_GAP, error)
+            finding = Finding.of_error(Kind.QUEUE_GAP, error)
         else:  # The queue does not exist, so nothing is unreadable.
             return
-        if found not in self.problems:
-            self.problems.append(found)
+        if finding not in self.problems:
+            self.problems.append(finding)
 
 
 def _names_origin(record: LocatedRecord) -> bool:
@@ -244,12 +244,12 @@ class SearchedStore:
             self._answers.append(coverage)
 
     def coverage(self) -> StoreCoverage:
-        found = joined(self._answers)
+        coverage = joined(self._answers)
         # A trace follows keys through all topics of the log.
-        notes = tuple(dict.fromkeys((*found.notes, *self.store.notes_on_topics())))
+        notes = tuple(dict.fromkeys((*coverage.notes, *self.store.notes_on_topics())))
         return StoreCoverage(
             self.store.path,
-            replace(found, notes=notes),
+            replace(coverage, notes=notes),
             tuple(self.unindexed.problems),
             self.unindexed.unread,
             self._is_shortened,

@@ -149,7 +149,9 @@ class RepairPlaces:
 
     def next(self) -> Attempt:
         """Return the `Attempt` for the next repair, without creating its folder."""
-        return Attempt(self.root / str(max((one.number for one in self.attempts()), default=0) + 1))
+        return Attempt(
+            self.root / str(max((attempt.number for attempt in self.attempts()), default=0) + 1)
+        )
 
     def new_attempt(self, backup: Path) -> Attempt:
         """Create the folder of a new repair, the parent folder of `backup`.
@@ -172,10 +174,14 @@ class RepairPlaces:
         if inode_of(self.root) is None:
             return []
         with explained(self.root, "be read"):
-            folders = [one for one in self.root.iterdir() if not one.is_symlink() and one.is_dir()]
+            folders = [
+                folder
+                for folder in self.root.iterdir()
+                if not folder.is_symlink() and folder.is_dir()
+            ]
         # `isdigit` alone accepts characters that `int` refuses, such as superscripts.
-        numbered = [one for one in folders if one.name.isascii() and one.name.isdigit()]
-        return [Attempt(folder) for folder in sorted(numbered, key=lambda one: int(one.name))]
+        numbered = [folder for folder in folders if folder.name.isascii() and folder.name.isdigit()]
+        return [Attempt(folder) for folder in sorted(numbered, key=lambda folder: int(folder.name))]
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -264,8 +270,8 @@ class RepairPlaces:
             at("finished")
             return
 
-    def swap(self, record: Record, fresh: Path, kept: Path, at: AtStep) -> None:
-        """Durably replace the store's folder by `fresh`, and rename the old folder to `kept`.
+    def swap(self, record: Record, fresh: Path, old: Path, at: AtStep) -> None:
+        """Durably replace the store's folder by `fresh`, and rename the old folder to `old`.
 
         If the file system can exchange two names, one rename does this. Otherwise two renames do, and a kill between
         them leaves the store without its name until `settle`. Raises StoreChangedError, before any change, if another
@@ -281,9 +287,9 @@ class RepairPlaces:
                 raise StoreChangedError(f"{self.store}: was replaced meanwhile; repair it again")
         if exchanged:
             at("swapped")
-            self._rename(fresh, kept)
+            self._rename(fresh, old)
         else:
-            self._rename(self.store, kept)
+            self._rename(self.store, old)
             at("half swapped")
             self._rename(fresh, self.store)
         at("named")
@@ -297,8 +303,8 @@ class RepairPlaces:
 def look_of_log(store: Path) -> LogLook:
     """Return name, size and time (ns) of each file of a log, to detect later writes. Raises StoreAccessError."""
     return [
-        [one.name, one.size, one.mtime_ns]
+        [entry.name, entry.size, entry.mtime_ns]
         for folder in facts_of(store).log_folders
-        for one in tree_entries(Path(folder))
-        if not one.is_folder
+        for entry in tree_entries(Path(folder))
+        if not entry.is_folder
     ]

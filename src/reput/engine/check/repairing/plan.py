@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from reput.base import Finding, Kind, StoreConfig
+from reput.base import Finding, Kind, Repair, StoreConfig, counted
 from reput.engine.check.checking.checked_store import CheckedStore
-from reput.engine.check.checking.tally import MOST_OF_A_KIND, counted
-from reput.engine.check.repair.log_damage import DamagedRange, placeholders_in
+from reput.engine.check.checking.tally import MOST_OF_A_KIND
+from reput.engine.check.repairing.log_damage import DamagedRange, placeholders_in
 from reput.format.file_names import (
     ABORT_FILE,
     CHECKPOINT_FILE,
@@ -24,34 +24,10 @@ from reput.format.file_names import (
 from reput.io import TreeEntry
 
 Verb = Literal["rebuild", "fill", "cut", "write", "remove", "keep"]
-Asked = Literal["salvage", "truncate_tail"]
+RepairOption = Literal["salvage", "truncate_tail"]
 
 _MOVED = frozenset({Kind.MISPLACED_QUEUE_ENTRY, Kind.LMQ_OFFSETS_RESTARTED})
-_LOSSES = frozenset(
-    {
-        Kind.UNREADABLE_RECORD, Kind.RECORD_SIZE_MISMATCH, Kind.MISSING_LOG_FILE, Kind.LOG_FILE_SIZE,
-    }
-)  # fmt: skip
-OF_QUEUES = frozenset(
-    {
-        Kind.PARTIAL_QUEUE_ENTRY, Kind.QUEUE_GAP, Kind.QUEUE_DISORDER, Kind.FOREIGN_QUEUE_ENTRY,
-        Kind.MISSING_QUEUE_ENTRY, Kind.QUEUES_DELETED, Kind.MISSING_QUEUE, Kind.MISSING_QUEUE_FILE,
-        Kind.QUEUE_FILE_SIZE, Kind.WRONG_QUEUE_ENTRY, Kind.UNDISPATCHED_TAIL, Kind.LOST_LOG_END,
-        Kind.SKIPPED_AT_START,
-    }
-)  # fmt: skip
-OF_INDEX = frozenset(
-    {
-        Kind.INDEX_FILE_SIZE, Kind.INDEX_HEADER, Kind.INDEX_SLOT, Kind.INDEX_ITEM,
-        Kind.UNREACHABLE_INDEX_ITEM, Kind.BROKEN_INDEX_CHAIN, Kind.STALE_INDEX_ENTRY, Kind.INDEX_DELETED,
-        Kind.MISSING_INDEX_ENTRY, Kind.INDEX_FILE_LOST, Kind.DUPLICATE_INDEX_ENTRY, Kind.INDEX_TIME,
-        Kind.INDEX_FILE_ORDER, Kind.INDEX_AHEAD_OF_LOG, Kind.UNDISPATCHED_TAIL,
-    }
-)  # fmt: skip
-OF_CHECKPOINT = frozenset({Kind.CHECKPOINT, Kind.CHECKPOINT_MISSING, Kind.CHECKPOINT_AHEAD})
-OF_ABORT = frozenset({Kind.UNCLEAN_SHUTDOWN, Kind.CRASH_LOSES_INDEX})
 _NO_ENDS = "the database cannot be read, so queues whose messages have all expired restart at queue offset 0"
-OF_LOG = frozenset({Kind.UNREADABLE_RECORD, Kind.RECORD_SIZE_MISMATCH, Kind.BODY_CRC})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +51,7 @@ class Remaining:
     """
 
     finding: Finding
-    asked: Asked | None = None
+    asked: RepairOption | None = None
 
 
 @dataclass(slots=True)
@@ -119,7 +95,7 @@ class Plan:
     @property
     def inodes(self) -> dict[str, int]:
         """Return the inodes that the files and folders had when the plan was made, by path in the store."""
-        return {one.name: one.inode for one in self.seen}
+        return {entry.name: entry.inode for entry in self.seen}
 
     @property
     def is_empty(self) -> bool:
@@ -133,10 +109,10 @@ class Plan:
     @property
     def changed_files(self) -> frozenset[str]:
         """Return the names of the CommitLog files whose bytes or size change."""
-        places = [one.start for one in self.ranges]
+        places = [damaged.start for damaged in self.ranges]
         if self.cut_at is not None:
             places.append(self.cut_at)
-        names = (one.name.partition("/") for one in self.seen if not one.is_folder)
+        names = (entry.name.partition("/") for entry in self.seen if not entry.is_folder)
         starts = {
             name: parse_offset_file_name(name)
             for folder, _, name in names
@@ -155,9 +131,13 @@ class Plan:
         Entries of other queues keep their positions: the rebuild leaves a gap for each lost message.
         """
         lost = any(
-            one.finding.kind in _LOSSES and one.asked != "truncate_tail" for one in self.remaining
+            remaining.finding.kind.is_unreadable and remaining.asked != "truncate_tail"
+            for remaining in self.remaining
         )
-        bare = any(not one.known or placeholders_in(one) < len(one.known) for one in self.ranges)
+        bare = any(
+            not damaged.known or placeholders_in(damaged) < len(damaged.known)
+            for damaged in self.ranges
+        )
         return self.queues and (lost or bare)
 
     def expects(self, finding: Finding, root: Path) -> bool:
@@ -167,13 +147,17 @@ class Plan:
         # In a light queue, a lost message leaves no gap, so later entries change position.
         if finding.kind in _MOVED and (self.entries_move or self.ranges):
             return True
-        left = [one.finding for one in self.remaining if one.finding.kind is finding.kind]
+        same_kind = [
+            remaining.finding
+            for remaining in self.remaining
+            if remaining.finding.kind is finding.kind
+        ]
         # A check reports at most MOST_OF_A_KIND findings of one kind. It joins the rest into one finding, which names
         # only one of their files, so the other files are unknown.
-        if len(left) > MOST_OF_A_KIND:
+        if len(same_kind) > MOST_OF_A_KIND:
             return True
         name = os.path.relpath(finding.file, root)
-        return any(os.path.relpath(one.file, self.store) == name for one in left)
+        return any(os.path.relpath(finding.file, self.store) == name for finding in same_kind)
 
     def keeps_entry(self, finding: Finding, root: Path) -> Finding | None:
         """Return a finding of the repaired store if the old store had it, and a rebuild cannot remove it.
@@ -182,8 +166,8 @@ class Plan:
         result names the file in the store.
         """
         name = os.path.relpath(finding.file, root)
-        before = (one for one in self.findings if one.kind is Kind.FOREIGN_QUEUE_ENTRY)
-        is_old = any(os.path.relpath(one.file, self.store) == name for one in before)
+        before = (finding for finding in self.findings if finding.kind is Kind.FOREIGN_QUEUE_ENTRY)
+        is_old = any(os.path.relpath(finding.file, self.store) == name for finding in before)
         is_kept = finding.kind is Kind.FOREIGN_QUEUE_ENTRY and is_old
         return replace(finding, file=str(self.store / name)) if is_kept else None
 
@@ -193,10 +177,13 @@ class Plan:
             "store": str(self.store),
             "backup": str(self.backup),
             "steps": [
-                {"verb": one.verb, "name": one.name, "detail": one.detail, "why": list(one.why)}
-                for one in self.steps
+                {"verb": step.verb, "name": step.name, "detail": step.detail, "why": list(step.why)}
+                for step in self.steps
             ],
-            "remaining": [{**one.finding.as_json(), "asked": one.asked} for one in self.remaining],
+            "remaining": [
+                {**remaining.finding.as_json(), "asked": remaining.asked}
+                for remaining in self.remaining
+            ],
             "entries_move": self.entries_move,
             "sizes_assumed": self.sizes_assumed,
             "estimated_seconds": round(self.seconds, 1),
@@ -205,89 +192,104 @@ class Plan:
         }
 
 
-def steps_of(plan: Plan, found: CheckedStore) -> Iterator[Step]:
+def steps_of(plan: Plan, store: CheckedStore) -> Iterator[Step]:
     """Yield the steps of a plan for this store, in the order in which they are printed."""
-    yield from _Steps(plan, found).all()
+    yield from _Steps(plan, store).steps()
 
 
 def below(plan: Plan, folder: str) -> Sequence[TreeEntry]:
     """Return the files that a folder of the store had when the plan was made."""
-    return [one for one in plan.seen if not one.is_folder and one.name.startswith(f"{folder}/")]
+    return [
+        entry for entry in plan.seen if not entry.is_folder and entry.name.startswith(f"{folder}/")
+    ]
 
 
 class _Steps:
-    def __init__(self, plan: Plan, found: CheckedStore) -> None:
-        self._plan, self._found = plan, found
+    def __init__(self, plan: Plan, store: CheckedStore) -> None:
+        self._plan, self._store = plan, store
         self._wrong = [finding for finding in plan.findings if finding.is_wrong]
 
-    def all(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[Step]:
         plan = self._plan
-        for one in plan.ranges:
-            placeholders = placeholders_in(one)
-            detail = f"{one.stop - one.start:,} bytes from physical offset {one.start}"
+        for damaged in plan.ranges:
+            placeholders = placeholders_in(damaged)
+            detail = f"{damaged.stop - damaged.start:,} bytes from physical offset {damaged.start}"
             if placeholders:
                 detail += f", placeholders for {counted(placeholders, 'lost message')}"
-            why = self._why(OF_LOG | {Kind.LOG_FILE_SIZE}, one.start, one.stop)
-            yield Step("fill", self._log_name(one.start), detail, why)
+            why = self._why(Repair.SALVAGE, damaged.start, damaged.stop)
+            yield Step("fill", self._log_name(damaged.start), detail, why)
         if plan.cut_at is not None:
             detail = f"the bytes after physical offset {plan.cut_at}"
-            kinds = {Kind.TORN_LOG_END, Kind.LOG_FILE_SIZE} | OF_LOG
-            why = self._why(kinds, plan.cut_at)
+            why = self._why(Repair.TRUNCATE | Repair.SALVAGE, plan.cut_at)
             yield Step("cut", self._log_name(plan.cut_at), detail, why)
         for name in sorted(plan.dropped):
-            why = self._why({Kind.FOREIGN_LOG_FILE}) or self._why({Kind.TORN_LOG_END})
+            why = self._why(Repair.DROP) or self._torn()
             yield Step("remove", f"{COMMIT_LOG_FOLDER}/{name}", "", why)
         changed = ("the log changes",) if plan.changes_log else ()
         if plan.queues:
-            why = self._why(OF_QUEUES) or changed
+            why = self._why(Repair.QUEUES) or changed
             for folder in QUEUE_FOLDERS:
                 if folder == CONSUME_QUEUE_FOLDER or self._has(folder):
-                    yield Step("rebuild", f"{folder}/", self._held(folder), why)
+                    yield Step("rebuild", f"{folder}/", self._replaced(folder), why)
         elif plan.dispatch_from is not None:
             rest = f"entries of messages from physical offset {plan.dispatch_from} on"
-            yield Step("write", f"{CONSUME_QUEUE_FOLDER}/", rest, self._why(OF_ABORT))
+            yield Step("write", f"{CONSUME_QUEUE_FOLDER}/", rest, self._why(Repair.ABORT))
         if plan.index:
-            why = self._why(OF_INDEX) or changed
-            yield Step("rebuild", f"{INDEX_FOLDER}/", self._held(INDEX_FOLDER), why)
-        why = self._why(OF_CHECKPOINT) or ("to match the rest",)
+            why = self._why(Repair.INDEX) or changed
+            yield Step("rebuild", f"{INDEX_FOLDER}/", self._replaced(INDEX_FOLDER), why)
+        why = self._why(Repair.CHECKPOINT) or ("to match the rest",)
         yield Step("write", CHECKPOINT_FILE, "", why)
-        if self._found.facts.has_abort:
-            yield Step("remove", ABORT_FILE, "", self._why(OF_ABORT))
-        yield from self._kept()
+        if self._store.facts.has_abort:
+            yield Step("remove", ABORT_FILE, "", self._why(Repair.ABORT))
+        yield from self._links()
 
-    def _why(self, kinds: Iterable[Kind], start: int = 0, stop: int = 1 << 63) -> tuple[str, ...]:
-        """Return the kinds among `kinds` that the check found at physical offsets in [start, stop).
+    def _torn(self) -> tuple[str, ...]:
+        is_torn = any(finding.kind is Kind.TORN_LOG_END for finding in self._wrong)
+        return (str(Kind.TORN_LOG_END),) if is_torn else ()
+
+    def _why(self, repair: Repair, start: int = 0, stop: int = 1 << 63) -> tuple[str, ...]:
+        """Return the kinds with this repair that the check found at physical offsets in [start, stop).
 
         Findings without an offset count as well.
         """
-        found = (one for one in self._wrong if one.kind in kinds)
-        here = (one for one in found if one.physical_offset is None or start <= one.start < stop)
-        return tuple(dict.fromkeys(str(one.kind) for one in here))
+        findings = (finding for finding in self._wrong if finding.kind.repair & repair)
+        in_range = (
+            finding
+            for finding in findings
+            if finding.physical_offset is None or start <= finding.start < stop
+        )
+        return tuple(dict.fromkeys(str(finding.kind) for finding in in_range))
 
     def _log_name(self, offset: int) -> str:
-        files = [file for file in self._found.files if file.start <= offset]
+        files = [file for file in self._store.files if file.start <= offset]
         return f"{COMMIT_LOG_FOLDER}/{Path(files[-1].path).name}"
 
     def _has(self, folder: str) -> bool:
-        return any(one.is_folder and one.name == folder for one in self._plan.seen)
+        return any(entry.is_folder and entry.name == folder for entry in self._plan.seen)
 
-    def _held(self, folder: str) -> str:
+    def _replaced(self, folder: str) -> str:
         files = list(below(self._plan, folder))
-        size = sum(one.size for one in files)
-        held = f"in place of {counted(len(files), 'file')}, {size:,} bytes" if files else ""
+        size = sum(entry.size for entry in files)
+        replaced = f"in place of {counted(len(files), 'file')}, {size:,} bytes" if files else ""
         path = str(self._plan.store / folder)
-        is_lost = any(one.kind is Kind.QUEUE_FILE_SIZE and one.file == path for one in self._wrong)
-        return f"{held}; {_NO_ENDS}" if is_lost else held
+        is_lost = any(
+            finding.kind is Kind.QUEUE_FILE_SIZE and finding.file == path for finding in self._wrong
+        )
+        return f"{replaced}; {_NO_ENDS}" if is_lost else replaced
 
-    def _kept(self) -> Iterator[Step]:
+    def _links(self) -> Iterator[Step]:
         plan = self._plan
-        gone = plan.changed_files | plan.dropped
-        for path in self._found.facts.log_folders:
+        not_linked = plan.changed_files | plan.dropped
+        for path in self._store.facts.log_folders:
             folder = os.path.relpath(path, plan.store)
-            log = [one for one in below(self._plan, folder) if Path(one.name).name not in gone]
+            log = [
+                entry
+                for entry in below(self._plan, folder)
+                if Path(entry.name).name not in not_linked
+            ]
             if log:
                 yield Step("keep", f"{folder}/", counted(len(log), "file"), ("hard links",))
         queues = [(folder, plan.queues) for folder in QUEUE_FOLDERS]
         for folder, is_new in (*queues, (INDEX_FOLDER, plan.index)):
-            if not is_new and (kept := below(self._plan, folder)):
-                yield Step("keep", f"{folder}/", counted(len(kept), "file"), ("hard links",))
+            if not is_new and (files := below(self._plan, folder)):
+                yield Step("keep", f"{folder}/", counted(len(files), "file"), ("hard links",))

@@ -8,22 +8,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from reput.base import Finding, Kind, Progress, Runner, StoreConfig
+from reput.base import Finding, Kind, Progress, Repair, Runner, StoreConfig
 from reput.core import SALVAGE, CommitLogFile, DispatchRules, FileScan, StoreFacts, facts_of
 from reput.engine.check.checking.checked_store import CheckedStore, look_at
 from reput.engine.check.checking.tally import MOST_OF_A_KIND
-from reput.engine.check.repair.log_damage import can_be_filled, ranges_to_fill, verifiable_end
-from reput.engine.check.repair.plan import (
-    OF_ABORT,
-    OF_CHECKPOINT,
-    OF_INDEX,
-    OF_LOG,
-    OF_QUEUES,
-    Plan,
-    Remaining,
-    below,
-    steps_of,
-)
+from reput.engine.check.repairing.log_damage import can_be_filled, ranges_to_fill, verifiable_end
+from reput.engine.check.repairing.plan import Plan, Remaining, below, steps_of
 from reput.engine.check.run import check_store
 from reput.engine.writer import can_salvage, has_other_form
 from reput.engine.writer.recovery.log import check_none_renamed, stated_start
@@ -41,6 +31,8 @@ from reput.format.index_file import ITEM_BYTES
 from reput.io import Disk, FileReader, TreeEntry, tree_entries
 
 _SAMPLE_BYTES = 4 << 20
+# These repairs need no option.
+_ALWAYS = Repair.QUEUES | Repair.INDEX | Repair.CHECKPOINT | Repair.ABORT
 IN_USE = "a broker or another writer owns this store; stop it before a repair"
 
 
@@ -87,19 +79,19 @@ def make_plan(
     """
     # `refuse` also returns the state of all files (size, times). Call `refuse` before the check: the repair compares
     # the files with this state later, and so notices any change since the beginning of the check.
-    seen = refuse(store)
+    entries = refuse(store)
     _refuse_options(store, truncate_tail, salvage)
     facts_of(store, config).require_certain()
     begin = time.monotonic()
-    found = look_at(store, config)
+    checked_store = look_at(store, config)
     findings = list(check_store(store, config=config, runner=runner, progress=progress))
-    _refuse_exchanged(found, findings)
+    _refuse_exchanged(checked_store, findings)
     if not facts_of(store).ledger_folders:
-        check_none_renamed(store, found.files)
-    plan = Plan(store, backup, found.config, findings, seen=seen)
+        check_none_renamed(store, checked_store.files)
+    plan = Plan(store, backup, checked_store.config, findings, seen=entries)
     # A repair takes about twice the time of the check, because it also rebuilds, and checks the result.
     plan.seconds = 2 * (time.monotonic() - begin)
-    _Planning(plan, found, truncate_tail, salvage).run(config is not None)
+    _Planning(plan, checked_store, truncate_tail, salvage).run(config is not None)
     return plan
 
 
@@ -128,32 +120,35 @@ def _refuse_options(store: Path, truncate_tail: bool, salvage: bool) -> None:
         )
 
 
-def _refuse_exchanged(found: CheckedStore, findings: Iterable[Finding]) -> None:
+def _refuse_exchanged(store: CheckedStore, findings: Iterable[Finding]) -> None:
     """Raise StoreError if log files have exchanged names, because indexes of such a log would be wrong."""
-    if not any(one.kind is Kind.MISPLACED_RECORD for one in findings):
+    if not any(finding.kind is Kind.MISPLACED_RECORD for finding in findings):
         return
-    stated = {
+    new_paths = {
         Path(file.path): Path(file.path).with_name(offset_file_name(start))
-        for file in found.files
+        for file in store.files
         if (start := stated_start(file)) not in (None, file.start)
     }
-    if not stated:
+    if not new_paths:
         return
-    held = [path for path in stated.values() if path not in stated and path.exists()]
-    if held or len(set(stated.values())) < len(stated):
-        clear = ", ".join(path.name for path in stated)
+    occupied = [path for path in new_paths.values() if path not in new_paths and path.exists()]
+    if occupied or len(set(new_paths.values())) < len(new_paths):
+        clear = ", ".join(path.name for path in new_paths)
         raise StoreError(
-            f"{found.path}: these CommitLog files are copies of others, as the physical offsets "
+            f"{store.path}: these CommitLog files are copies of others, as the physical offsets "
             f"in their messages show: {clear}; move these copies out of the store, restore the right "
             f"files with these names from a replica, and repair the store again"
         )
     # Suggest renames in two steps, because each new name may still be the name of another file.
     aside = [
-        f"mv {shlex.quote(str(path))} {shlex.quote(f'{new}.away')}" for path, new in stated.items()
+        f"mv {shlex.quote(str(path))} {shlex.quote(f'{new}.away')}"
+        for path, new in new_paths.items()
     ]
-    back = [f"mv {shlex.quote(f'{new}.away')} {shlex.quote(str(new))}" for new in stated.values()]
+    back = [
+        f"mv {shlex.quote(f'{new}.away')} {shlex.quote(str(new))}" for new in new_paths.values()
+    ]
     raise StoreError(
-        f"{found.path}: these CommitLog files have exchanged names, as the physical offsets in "
+        f"{store.path}: these CommitLog files have exchanged names, as the physical offsets in "
         f"their messages show; rename them with these commands, then repair the store again: "
         f"{' && '.join([*aside, *back])}"
     )
@@ -181,7 +176,7 @@ def check_unchanged(
         linked.add(Path(form.folder(str(plan.store))).name)
 
     def look(entries: Sequence[TreeEntry]) -> dict[str, tuple[int, ...]]:
-        return {one.name: _look(one, linked) for one in entries if one.name != LOCK_FILE}
+        return {entry.name: _look(entry, linked) for entry in entries if entry.name != LOCK_FILE}
 
     if look(plan.seen if before is None else before) != look(now):
         raise StoreChangedError(
@@ -190,21 +185,21 @@ def check_unchanged(
     return now
 
 
-def _look(one: TreeEntry, linked: Collection[str]) -> tuple[int, ...]:
-    if one.is_folder:
+def _look(entry: TreeEntry, linked: Collection[str]) -> tuple[int, ...]:
+    if entry.is_folder:
         return ()
-    is_linked = one.name in linked or one.name.partition("/")[0] in linked
-    return one.inode, one.size, one.mtime_ns, 0 if is_linked else one.changed_ns
+    is_linked = entry.name in linked or entry.name.partition("/")[0] in linked
+    return entry.inode, entry.size, entry.mtime_ns, 0 if is_linked else entry.changed_ns
 
 
 class _Planning:
     """Fills a plan, finding by finding."""
 
-    def __init__(self, plan: Plan, found: CheckedStore, truncate_tail: bool, salvage: bool) -> None:
-        self._plan, self._found = plan, found
+    def __init__(self, plan: Plan, store: CheckedStore, truncate_tail: bool, salvage: bool) -> None:
+        self._plan, self._store = plan, store
         self._truncate_tail, self._salvage = truncate_tail, salvage
         self._wrong = [finding for finding in plan.findings if finding.is_wrong]
-        sizes = Counter(file.size for file in found.files)
+        sizes = Counter(file.size for file in store.files)
         plan.file_bytes = sizes.most_common(1)[0][0]
 
     def run(self, config_is_given: bool) -> None:
@@ -212,93 +207,100 @@ class _Planning:
         if not wrong:
             return
         end = self._plan_log()
-        plan.queues = self._has(OF_QUEUES) or plan.changes_log
-        plan.index = self._has(OF_INDEX) or plan.changes_log
-        known = self._found.facts.known_offset
-        if known.is_stated and not plan.queues and 0 <= known.physical_offset < end:
-            plan.dispatch_from = known.physical_offset
+        plan.queues = self._has(Repair.QUEUES) or plan.changes_log
+        plan.index = self._has(Repair.INDEX) or plan.changes_log
+        known_offset = self._store.facts.known_offset
+        if known_offset.is_stated and not plan.queues and 0 <= known_offset.physical_offset < end:
+            plan.dispatch_from = known_offset.physical_offset
         plan.dropped = plan.dropped | {
-            Path(one.file).name for one in wrong if self._is_dropped(one)
+            Path(finding.file).name for finding in wrong if self._is_dropped(finding)
         }
         plan.remaining = list(self._remaining(end))
         if len(plan.remaining) == len(wrong):
             return
-        plan.steps = list(steps_of(plan, self._found))
-        plan.sizes_assumed = plan.index and not self._found.index and not config_is_given
+        plan.steps = list(steps_of(plan, self._store))
+        plan.sizes_assumed = plan.index and not self._store.index and not config_is_given
         self._estimate()
 
     def _is_dropped(self, finding: Finding) -> bool:
         """Return whether a file that does not belong to a CommitLog is dropped. Files of a DLedger log stay."""
         folder = Path(finding.file).parent.name
-        return finding.kind is Kind.FOREIGN_LOG_FILE and folder == COMMIT_LOG_FOLDER
+        return bool(finding.kind.repair & Repair.DROP) and folder == COMMIT_LOG_FOLDER
 
-    def _has(self, kinds: Iterable[Kind]) -> bool:
-        return any(finding.kind in kinds for finding in self._wrong)
+    def _has(self, repair: Repair) -> bool:
+        return any(finding.kind.repair & repair for finding in self._wrong)
 
     def _plan_log(self) -> int:
         """Plan to fill damaged ranges and to cut the tail of the log, if requested. Return the new end of the log."""
-        plan, found = self._plan, self._found
-        end = found.end
+        plan, store = self._plan, self._store
+        end = store.end
         if self._truncate_tail:
-            tail = min(verifiable_end(found.files), found.ends.reader, end)
-            if self._has_tail(tail) and tail <= found.files[-1].start + plan.file_bytes:
+            tail = min(verifiable_end(store.files), store.ends.reader, end)
+            if self._has_tail(tail) and tail <= store.files[-1].start + plan.file_bytes:
                 end = plan.cut_at = tail
                 # An empty, full-size file after the new end of the log can stay: brokers create such files in advance.
                 plan.dropped = frozenset(
                     Path(file.path).name
-                    for file in found.files
+                    for file in store.files
                     if file.start > tail and (file.size != plan.file_bytes or _holds(file))
                 )
         if self._salvage:
             every = ranges_to_fill(
-                found.files, self._damaged_files(), end, plan.file_bytes, found.queues
+                store.files, self._damaged_files(), end, plan.file_bytes, store.queues
             )
-            plan.ranges = [one for one in every if can_be_filled(one)]
+            plan.ranges = [damaged for damaged in every if can_be_filled(damaged)]
         return end
 
     def _has_tail(self, tail: int) -> bool:
-        last = self._found.files[-1]
+        last = self._store.files[-1]
         return any(
-            one.kind is Kind.TORN_LOG_END
-            or (one.kind is Kind.LOG_FILE_SIZE and one.file == last.path)
-            or (one.kind in OF_LOG and one.physical_offset is not None and one.start >= tail)
-            for one in self._wrong
+            finding.kind is Kind.TORN_LOG_END
+            or (finding.kind is Kind.LOG_FILE_SIZE and finding.file == last.path)
+            or (
+                _is_salvaged(finding)
+                and finding.physical_offset is not None
+                and finding.start >= tail
+            )
+            for finding in self._wrong
         )
 
     def _damaged_files(self) -> set[str]:
         """Return the log files with damage, or all files if the check joined findings of several files into one."""
-        found = [one for one in self._wrong if one.kind in OF_LOG or one.kind is Kind.LOG_FILE_SIZE]
+        damage = [finding for finding in self._wrong if _is_salvaged(finding)]
         # A check reports at most MOST_OF_A_KIND findings of one kind. It joins the rest into one finding, which names
         # only one of their files, so the other files are unknown.
-        if max(Counter(one.kind for one in found).values(), default=0) > MOST_OF_A_KIND:
-            return {file.path for file in self._found.files}
-        return {one.file for one in found}
+        if max(Counter(finding.kind for finding in damage).values(), default=0) > MOST_OF_A_KIND:
+            return {file.path for file in self._store.files}
+        return {finding.file for finding in damage}
 
     def _remaining(self, end: int) -> Iterator[Remaining]:
         for finding in self._wrong:
             kind = finding.kind
-            of_indexes = OF_QUEUES | OF_INDEX | OF_CHECKPOINT | OF_ABORT
-            if kind in of_indexes or self._is_dropped(finding):
+            if kind.repair & _ALWAYS or self._is_dropped(finding):
                 continue
             if kind is Kind.TORN_LOG_END:
                 if self._plan.cut_at is None:
                     yield Remaining(finding, "truncate_tail")
             elif kind is Kind.LOG_FILE_SIZE:
                 yield from self._odd_size(finding)
-            elif kind in OF_LOG:
+            elif _is_salvaged(finding):
                 if not self._is_repaired(finding, end):
                     yield Remaining(finding, None if self._salvage else "salvage")
             else:
                 yield Remaining(finding)
 
     def _odd_size(self, finding: Finding) -> Iterator[Remaining]:
-        file = next((one for one in self._found.files if one.path == finding.file), None)
+        file = next(
+            (log_file for log_file in self._store.files if log_file.path == finding.file), None
+        )
         if file is None:
             yield Remaining(finding)
-        elif file is self._found.files[-1]:
+        elif file is self._store.files[-1]:
             if self._plan.cut_at is None:
                 yield Remaining(finding, None if self._truncate_tail else "truncate_tail")
-        elif not any(one.stop == file.start + self._plan.file_bytes for one in self._plan.ranges):
+        elif not any(
+            damaged.stop == file.start + self._plan.file_bytes for damaged in self._plan.ranges
+        ):
             yield Remaining(finding, None if self._salvage else "salvage")
 
     def _is_repaired(self, finding: Finding, end: int) -> bool:
@@ -307,27 +309,31 @@ class _Planning:
             return False
         if finding.start >= end:
             return True
-        return any(one.start <= finding.start < one.stop for one in self._plan.ranges)
+        return any(damaged.start <= finding.start < damaged.stop for damaged in self._plan.ranges)
 
     def _estimate(self) -> None:
-        plan, found = self._plan, self._found
+        plan, store = self._plan, self._store
         changed = plan.changed_files
         copied = sum(
-            one.used_bytes
-            for one in below(plan, COMMIT_LOG_FOLDER)
-            if Path(one.name).name in changed
+            entry.used_bytes
+            for entry in below(plan, COMMIT_LOG_FOLDER)
+            if Path(entry.name).name in changed
         )
         held_queues, held_index = (
-            sum(one.used_bytes for folder in folders for one in below(plan, folder))
+            sum(entry.used_bytes for folder in folders for entry in below(plan, folder))
             for folders in (QUEUE_FOLDERS, (INDEX_FOLDER,))
         )
-        queues, index = rebuilt_bytes(found.files, found.end, plan.config)
+        queues, index = rebuilt_bytes(store.files, store.end, plan.config)
         plan.needed_bytes = copied
         if plan.queues:
             plan.needed_bytes += 2 * max(held_queues, queues)
         if plan.index:
             plan.needed_bytes += 2 * max(held_index, index)
         plan.free_bytes = Disk().usage(plan.store)[1]
+
+
+def _is_salvaged(finding: Finding) -> bool:
+    return bool(finding.kind.repair & Repair.SALVAGE)
 
 
 def _holds(file: CommitLogFile) -> bool:

@@ -237,9 +237,9 @@ def damage_of(file: CommitLogFile, whole: int = 0) -> FileDamage:
         end = file.end
     if file.end < whole:
         bad.append(OffsetRange(file.end, whole))
-    found = FileDamage(file, merged(sorted(bad)), end)
-    found.times = [_time_near(good, start) for start, _ in found.ranges]
-    return found
+    damage = FileDamage(file, merged(sorted(bad)), end)
+    damage.times = [_time_near(good, start) for start, _ in damage.ranges]
+    return damage
 
 
 def _wrong_records(piece: ScannedPiece) -> npt.NDArray[np.int64]:
@@ -248,13 +248,13 @@ def _wrong_records(piece: ScannedPiece) -> npt.NDArray[np.int64]:
 
 def _time_near(good: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]], offset: int) -> int:
     """Return the store timestamp (ms) of a message before the offset, else of a message after it, else 0."""
-    found = 0
+    nearest = 0
     for offsets, times in reversed(good):
         for at, time in zip(offsets[::-1].tolist(), times[::-1].tolist(), strict=True):
-            found = int(time)
+            nearest = int(time)
             if at < offset:
-                return found
-    return found
+                return nearest
+    return nearest
 
 
 def verifiable_end(files: Sequence[CommitLogFile]) -> int:
@@ -270,7 +270,7 @@ def verifiable_end(files: Sequence[CommitLogFile]) -> int:
 
 def ranges_to_fill(
     files: Sequence[CommitLogFile],
-    chosen: Collection[str],
+    paths: Collection[str],
     end: int,
     file_bytes: int,
     queues: dict[Queue, str],
@@ -279,7 +279,7 @@ def ranges_to_fill(
 
     Args:
         files: The log's files, in order.
-        chosen: Paths of the files to read.
+        paths: Paths of the files to read.
         end: Physical offset at which the log ends, or is cut.
         file_bytes: Size of each file after the repair.
         queues: Folder of each queue.
@@ -287,9 +287,9 @@ def ranges_to_fill(
     Raises:
         StoreAccessError: A file cannot be read.
     """
-    found: list[DamagedRange] = []
+    ranges: list[DamagedRange] = []
     for file in files:
-        if file.path not in chosen or file.start >= end:
+        if file.path not in paths or file.start >= end:
             continue
         # All files before the end of the log must be full, so the missing end of a shorter file is also damage.
         whole = file.start + file_bytes
@@ -297,16 +297,16 @@ def ranges_to_fill(
         for (start, stop), time in zip(damage.ranges, damage.times, strict=True):
             if start < end:
                 stop = min(stop, end)
-                found.append(DamagedRange(start, stop, max(time, 0), stop == whole))
-    return _with_known(found, queues)
+                ranges.append(DamagedRange(start, stop, max(time, 0), stop == whole))
+    return _with_messages(ranges, queues)
 
 
-def _with_known(ranges: list[DamagedRange], queues: dict[Queue, str]) -> list[DamagedRange]:
+def _with_messages(ranges: list[DamagedRange], queues: dict[Queue, str]) -> list[DamagedRange]:
     if not ranges:
         return []
-    starts = np.array([one.start for one in ranges])
-    stops = np.array([one.stop for one in ranges])
-    known: dict[int, dict[int, KnownMessage]] = {}
+    starts = np.array([damaged.start for damaged in ranges])
+    stops = np.array([damaged.stop for damaged in ranges])
+    messages: dict[int, dict[int, KnownMessage]] = {}
     for queue, folder in sorted(queues.items()):
         # A message in a light queue (LMQ) also has an entry in the queue of its topic. A placeholder can name only the
         # queue of the topic, so skip light queues.
@@ -314,10 +314,12 @@ def _with_known(ranges: list[DamagedRange], queues: dict[Queue, str]) -> list[Da
             continue
         for message in _entries_within(queue, folder, starts, stops):
             number = int(np.searchsorted(starts, message.physical_offset, side="right")) - 1
-            known.setdefault(number, {}).setdefault(message.physical_offset, message)
+            messages.setdefault(number, {}).setdefault(message.physical_offset, message)
     return [
-        replace(one, known=tuple(message for _, message in sorted(known.get(number, {}).items())))
-        for number, one in enumerate(ranges)
+        replace(
+            damaged, known=tuple(message for _, message in sorted(messages.get(number, {}).items()))
+        )
+        for number, damaged in enumerate(ranges)
     ]
 
 
@@ -337,12 +339,14 @@ def _entries_within(
                 for begin in range(0, count, _PIECE_ENTRIES):
                     data = np.empty(min(_PIECE_ENTRIES, count - begin), ENTRY_DTYPE)
                     reader.read_into(data.view(np.uint8), begin * ENTRY_BYTES)
-                    yield from _chosen(queue, first // ENTRY_BYTES + begin, data, starts, stops)
+                    yield from _entries_inside(
+                        queue, first // ENTRY_BYTES + begin, data, starts, stops
+                    )
         except ReputError:
             continue
 
 
-def _chosen(
+def _entries_inside(
     queue: Queue,
     first: int,
     data: npt.NDArray[np.void],

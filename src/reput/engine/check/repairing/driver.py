@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
@@ -26,10 +25,10 @@ from reput.core import (
     index_paths,
     is_light,
 )
-from reput.engine.check.repair.log_damage import filler
-from reput.engine.check.repair.places import AtStep, RepairPlaces, look_of_log
-from reput.engine.check.repair.plan import Plan, Remaining, below
-from reput.engine.check.repair.planning import IN_USE, check_unchanged, make_plan, refuse
+from reput.engine.check.repairing.log_damage import filler
+from reput.engine.check.repairing.places import AtStep, Attempt, RepairPlaces, look_of_log
+from reput.engine.check.repairing.plan import Plan, Remaining, below
+from reput.engine.check.repairing.planning import IN_USE, check_unchanged, make_plan, refuse
 from reput.engine.check.run import check_store
 from reput.engine.rebuild import STAGING_FOLDER, Only, expired_queues, rebuild_store
 from reput.errors import StoreAccessError, StoreError, StoreNotFoundError
@@ -84,14 +83,19 @@ _MADE_ANEW = frozenset(
 
 
 def build(
-    plan: Plan, new: Path, seen: Sequence[TreeEntry], runner: Runner, progress: Progress, at: AtStep
+    plan: Plan,
+    new: Path,
+    before: Sequence[TreeEntry],
+    runner: Runner,
+    progress: Progress,
+    at: AtStep,
 ) -> Sequence[TreeEntry]:
     """Build the repaired store in `new`, check it, and make it durable.
 
     Args:
         plan: The plan of the repair.
         new: The folder, which is created.
-        seen: A listing of the old store's files, made just before this call.
+        before: A listing of the old store's files, made just before this call.
         runner: Runs the tasks of the rebuild and the check.
         progress: Called as work is done.
         at: Called after each step.
@@ -105,11 +109,11 @@ def build(
         StoreAccessError: The operating system refuses an operation.
     """
     # A broker may have started since the plan was made.
-    check_unchanged(plan, seen)
+    check_unchanged(plan, before)
     make_folder(new)
     linked = _carry_over(plan, new)
     # A hard link updates the change time of a file. Later comparisons need the new times.
-    seen = check_unchanged(plan, seen, linked)
+    before = check_unchanged(plan, before, linked)
     at("linked")
     _change_log(plan, new)
     at("log changed")
@@ -122,13 +126,13 @@ def build(
     at("checked")
     _finish(plan, new)
     at("durable")
-    return seen
+    return before
 
 
-def check_still(plan: Plan, seen: Sequence[TreeEntry]) -> None:
+def check_still(plan: Plan, before: Sequence[TreeEntry]) -> None:
     """Raise StoreChangedError if a file of the old store has changed since `build` recorded it."""
     relinked = (*QUEUE_FOLDERS, EXTENSION_FOLDER) if plan.queues else ()
-    check_unchanged(plan, seen, relinked)
+    check_unchanged(plan, before, relinked)
 
 
 def _carry_over(plan: Plan, new: Path) -> set[str]:
@@ -311,7 +315,7 @@ def _write_checkpoint(plan: Plan, new: Path) -> None:
     form = facts_of(new).queue_form or FILE_FORM
     queued = last if form.has_logics_timestamp else 0
     checkpoint = Checkpoint(last, queued, max(ends))
-    if not any(one.kind is Kind.CHECKPOINT for one in plan.findings):
+    if not any(finding.kind is Kind.CHECKPOINT for finding in plan.findings):
         old = facts_of(plan.store).checkpoint
         checkpoint = checkpoint._replace(
             master_flushed_offset=old.master_flushed_offset, confirmed_offset=old.confirmed_offset
@@ -336,8 +340,8 @@ def _last_timestamp(store: Path) -> int:
 def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
     for finding in check_store(new, config=plan.config, runner=runner, progress=progress):
         # Damage that the plan does not repair is expected. Any other finding shows that the plan was wrong.
-        if (kept := plan.keeps_entry(finding, new)) is not None:
-            plan.remaining.append(Remaining(kept))
+        if (remaining := plan.keeps_entry(finding, new)) is not None:
+            plan.remaining.append(Remaining(remaining))
         elif not plan.expects(finding, new):
             raise StoreError(
                 f"{plan.store}: unchanged, because the repaired store would not be valid: {finding}"
@@ -351,26 +355,18 @@ def _finish(plan: Plan, new: Path) -> None:
     remove_tree(new / LOCK_FILE)
     link(plan.store / LOCK_FILE, new / LOCK_FILE)
     # A hard link already has the owner and permissions of the old file. Only new files need them.
-    kept = {(entry.name, entry.inode) for entry in plan.seen}
+    linked = {(entry.name, entry.inode) for entry in plan.seen}
     for entry in list(tree_entries(new)):
         path = new / entry.name
         old = plan.store / entry.name
         if entry.is_folder:
             look_like(path, old if old.is_dir() else plan.store)
-        elif (entry.name, entry.inode) not in kept:
+        elif (entry.name, entry.inode) not in linked:
             own_like(path, plan.store)
         if not entry.is_folder:
             sync_file(path)
     look_like(new, plan.store)
     sync_tree(new)
-
-
-@dataclass(frozen=True, slots=True)
-class Undone:
-    """The result of an undo: the number of the repair, and the folder that now has the repaired state."""
-
-    number: int
-    repaired: Path
 
 
 def plan_repair(
@@ -449,17 +445,17 @@ def _carry_out(
         # An interrupted repair may have left the old and the new store half swapped.
         places.settle(at)
         # `settle` may have removed hard links to files of the store, which updates the files' change times.
-        seen = check_unchanged(plan, linked=plan.inodes)
+        entries = check_unchanged(plan, linked=plan.inodes)
         attempt = places.new_attempt(plan.backup)
         with anchored(attempt.folder, owner=plan.store):
             at("begun")
-            seen = build(plan, attempt.new, seen, runner, progress, at)
+            entries = build(plan, attempt.new, entries, runner, progress, at)
             record = attempt.write_record(plan.store)
             sync_folder(places.root)
             at("recorded")
             # A program that ignores the lock may have written to the old store during the build. Its changes would be
             # missing from the repaired store.
-            check_still(plan, seen)
+            check_still(plan, entries)
             places.swap(record, attempt.new, attempt.backup, at)
             places.give(attempt)
 
@@ -482,8 +478,8 @@ def settle_repair(store: str | PathLike[str], at: AtStep = lambda step: None) ->
         places.settle(at)
 
 
-def undo_repair(store: str | PathLike[str], at: AtStep = lambda step: None) -> Undone:
-    """Swap the store back to its state before the last repair. Keep the repaired state beside the store.
+def undo_repair(store: str | PathLike[str], at: AtStep = lambda step: None) -> Attempt:
+    """Swap the store back to its state before the last repair. Return the repair; `undone` has its state.
 
     Raises:
         StoreNotFoundError: There is nothing to undo.
@@ -497,8 +493,8 @@ def undo_repair(store: str | PathLike[str], at: AtStep = lambda step: None) -> U
         return _undo(places, at)
 
 
-def _undo(places: RepairPlaces, at: AtStep) -> Undone:
-    done = [one for one in places.attempts() if inode_of(one.backup) is not None]
+def _undo(places: RepairPlaces, at: AtStep) -> Attempt:
+    done = [attempt for attempt in places.attempts() if inode_of(attempt.backup) is not None]
     if not done or inode_of(places.store) is None:
         raise StoreNotFoundError(f"{places.store}: no repair to undo; {places.root} contains none")
     attempt = done[-1]
@@ -515,7 +511,7 @@ def _undo(places: RepairPlaces, at: AtStep) -> Undone:
                 f"the state before the repair is in {attempt.backup}"
             )
         places.swap(record, attempt.backup, attempt.undone, at)
-    return Undone(attempt.number, attempt.undone)
+    return attempt
 
 
 def _places(store: str | PathLike[str]) -> RepairPlaces:

@@ -1,12 +1,12 @@
 """Tasks of a check that run together: findings appear early, and each run is worth its overhead."""
 
-from reput.engine.check.checking.full_check import waves
+from reput.engine.check.checking.full_check import batches
 
 GB = 1 << 30
 
 
 def spans(weights: list[int], parallelism: int) -> list[tuple[int, int]]:
-    return [(part.start, part.stop) for part in waves(weights, parallelism)]
+    return [(part.start, part.stop) for part in batches(weights, parallelism)]
 
 
 def test_in_one_process_each_task_reports_its_findings_at_once() -> None:

@@ -47,8 +47,8 @@ class ProofReport(Report):
 
     @property
     def headline(self) -> str:
-        covered = sum(part.size_bytes for file in self.files for part in file.proof.ranges)
-        return f"{len(self.files):,} IndexFiles prove {covered:,} bytes of the log"
+        size = sum(part.size_bytes for file in self.files for part in file.proof.ranges)
+        return f"{len(self.files):,} IndexFiles prove {size:,} bytes of the log"
 
     def lines(self) -> Iterator[str]:
         for file in self.files:
@@ -85,24 +85,24 @@ def prove(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> Proof
     path = fspath(store)
     if is_url(path):
         raise UsageError(f"{path}: IndexFiles can be proved only in a local store")
-    with open_store(path, **reading) as opened:
-        files = opened.index.current()
+    with open_store(path, **reading) as reader:
+        files = reader.index.current()
         # Remember the topics of the log as well, because a search for a key in all topics needs them.
-        for log_file in opened.commit_log.files:
-            opened.known_ranges.learn(log_file, with_queues=True)
-        opened.log_topics.keep()
-        proofs = prove_all(opened.own_log, files, afresh=True)
-        found = [
+        for log_file in reader.commit_log.files:
+            reader.known_ranges.learn(log_file, with_queues=True)
+        reader.log_topics.keep()
+        proofs = prove_all(reader.own_log, files, afresh=True)
+        proven_files = [
             ProvenFile(file.path, file.name, proof)
             for file, proof in zip(files, proofs, strict=True)
         ]
-        return ProofReport(tuple(found), tuple(map(str, opened.index.problems)))
+        return ProofReport(tuple(proven_files), tuple(map(str, reader.index.problems)))
 
 
 def _line(file: ProvenFile) -> str:
     proof = file.proof
-    covered = sum(part.size_bytes for part in proof.ranges)
-    line = f"{printable(file.name)}  {proof.items:,} entries prove {covered:,} bytes of the log"
+    size = sum(part.size_bytes for part in proof.ranges)
+    line = f"{printable(file.name)}  {proof.items:,} entries prove {size:,} bytes of the log"
     if proof.ranges:
         line += f", from {proof.ranges[0].start:,} to {proof.ranges[-1].stop:,}"
     return line
