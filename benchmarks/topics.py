@@ -38,7 +38,7 @@ from reput.format.index_file import (
     encode_item,
     item_position,
 )
-from reput.io.stamps import settled_stamp
+from reput.io.stamps import Stamp
 
 _FILES, _FILE_BYTES, _MESSAGES = 10_000, 1 << 30, 4
 _LAST_ITEM = 2
@@ -108,7 +108,7 @@ def keep_map(path: Path) -> None:
     with Trusting(path) as opened:
         topics = opened.log_topics.topic_map
         for file in opened.commit_log.files[:-1]:
-            stamp = settled_stamp(file.path)
+            stamp = Stamp.settled(file.path)
             assert stamp is not None
             topics.add(KnownFile(file.start, file.end, queues=queues, stamp=(file.start, *stamp)))
         topics.write(opened.commit_log.files)
@@ -133,5 +133,5 @@ def _judge(
     files: int = 1,
 ) -> Verdict:
     stop = file.header().end_physical_offset + MESSAGE_BYTES
-    seen = tuple((one.path, stamp) for one in log.files if (stamp := settled_stamp(one.path)))
+    seen = tuple((one.path, stamp) for one in log.files if (stamp := Stamp.settled(one.path)))
     return Verdict(last, proof=Proof(last, (OffsetRange(0, stop),), seen=seen))

@@ -17,10 +17,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from reput.base.lazy import face, offers
+from reput.base import face, offers
 
 if TYPE_CHECKING:
-    from reput.base.config import StoreConfig as StoreConfig
+    from reput.base import StoreConfig as StoreConfig
     from reput.core.query.message_store import MessageStore as MessageStore
     from reput.core.store.named_stores import NamedStore as NamedStore
     from reput.engine.check import check as check
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from reput.engine.stores.tail import tail as tail
     from reput.engine.tables.arrow import dataset as dataset
     from reput.engine.tables.look_up import look_up as look_up
-    from reput.engine.writer.put.message import Message as Message
-    from reput.engine.writer.writable_store import WritableStore as WritableStore
-    from reput.engine.writer.writer_settings import WriterSettings as WriterSettings
+    from reput.engine.writer import Message as Message
+    from reput.engine.writer import WritableStore as WritableStore
+    from reput.engine.writer import WriterSettings as WriterSettings
     from reput.errors import ReputError as ReputError
     from reput.format.commit_log import MessageExt as MessageExt
     from reput.wings.archive.api import archive as archive

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Any
 
@@ -190,6 +191,44 @@ class CorruptMessageError(FormatError):
     def __reduce__(self) -> tuple[Any, ...]:
         values = self.path, self.offset, self.reason, self.physical_offset
         return type(self), values, self._kept()
+
+
+@contextmanager
+def explained(path: str | PathLike[str], action: str) -> Iterator[None]:
+    """Raise an OSError of the with block as a StoreAccessError that names the file and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        # A ReputError that is also an OSError already names the file and the remedy.
+        if isinstance(error, ReputError):
+            raise
+        remedy = _REMEDIES.get(error.errno or 0, "")
+        raise StoreAccessError(
+            f"{fspath(path)}: cannot {action}: {error.strerror or error}{remedy}"
+        ) from error
+
+
+_REMEDIES = {
+    errno.ENOSPC: "; free some space and run it again",
+    errno.EACCES: "; check its permissions",
+    errno.EROFS: "; choose another place",
+}
+
+
+def refused_link(path: str | PathLike[str]) -> StoreAccessError:
+    """Return the error for a path that is a link, or that contains one."""
+    return StoreAccessError(
+        f"{fspath(path)}: is a link, but a store is written only in its own folder; replace "
+        f"the link with its target"
+    )
+
+
+def displaced(path: str | PathLike[str], what: str) -> StoreFailedError:
+    """Return the error for a file that another process deleted, renamed or replaced."""
+    return StoreFailedError(
+        f"{fspath(path)}: another process {what} this file while the store was open, as a broker started "
+        f"by mistake would"
+    )
 
 
 def raise_if_refused(error: Exception) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reput.base.lazy import face, offers
+from reput.base import face, offers
 
 if TYPE_CHECKING:
-    from reput.base.findings import Finding as Finding
-    from reput.base.findings import Kind as Kind
-    from reput.base.findings import Remedy as Remedy
-    from reput.base.findings import Severity as Severity
+    from reput.base import Finding as Finding
+    from reput.base import Kind as Kind
+    from reput.base import Remedy as Remedy
+    from reput.base import Severity as Severity
     from reput.core.index.key_index import Basis as Basis
     from reput.core.log.dispatch_batch import DispatchBatch as DispatchBatch
     from reput.core.log.dispatch_batch import DispatchRequest as DispatchRequest
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from reput.engine.stores.stores import StoreState as StoreState
     from reput.engine.stores.tail import TailReport as TailReport
     from reput.engine.tables.lookup.coverage import coverage_of as coverage_of
-    from reput.engine.writer.expiry import ExpiryReport as ExpiryReport
-    from reput.engine.writer.put.columns import PutColumnsResult as PutColumnsResult
-    from reput.engine.writer.put.message import PutResult as PutResult
-    from reput.engine.writer.put.results import PutResults as PutResults
-    from reput.engine.writer.recovery.report import RecoveryReport as RecoveryReport
-    from reput.engine.writer.retention import RetentionLimits as RetentionLimits
-    from reput.engine.writer.subscribers import Dispatcher as Dispatcher
-    from reput.engine.writer.subscribers import Subscription as Subscription
-    from reput.engine.writer.writer_settings import WriterOptions as WriterOptions
+    from reput.engine.writer import Dispatcher as Dispatcher
+    from reput.engine.writer import ExpiryReport as ExpiryReport
+    from reput.engine.writer import PutColumnsResult as PutColumnsResult
+    from reput.engine.writer import PutResult as PutResult
+    from reput.engine.writer import PutResults as PutResults
+    from reput.engine.writer import RecoveryReport as RecoveryReport
+    from reput.engine.writer import RetentionLimits as RetentionLimits
+    from reput.engine.writer import Subscription as Subscription
+    from reput.engine.writer import WriterOptions as WriterOptions
     from reput.format.checkpoint import Checkpoint as Checkpoint
     from reput.format.host import Host as Host
     from reput.wings.archive.report import ArchiveReport as ArchiveReport

@@ -12,7 +12,8 @@ import pytest
 
 import reput
 from reput.errors import FormatError
-from reput.io.archive import Archive, packed
+from reput.format.archive_index import packed
+from reput.io.archive import Archive
 from reput.io.archive_storage import ArchiveEntry, ArchiveStorage
 from tests.archive.test_hostile import _end_of, _first_queue_index, _replace_queue_index
 from tests.golden.stores import GoldenStore

@@ -17,16 +17,9 @@ import pytest
 import reput
 from reput.errors import CorruptMessageError, FormatError, ReputError
 from reput.format.archive import LogFile, chained
+from reput.format.archive_index import DIGESTS, GROUP_ROWS, KEY_SCHEMA, QUEUE_SCHEMA, QueueRows
 from reput.format.seekable_zstd import FRAME_BYTES, decode_tail, encode_tail, tail_bytes
-from reput.io.archive import (
-    DIGESTS,
-    GROUP_ROWS,
-    KEY_SCHEMA,
-    QUEUE_SCHEMA,
-    Archive,
-    ParquetIndex,
-    QueueRows,
-)
+from reput.io.archive import Archive, ParquetIndex
 from reput.wings.archive.indexing import ENTRIES, IndexWriter
 from tests.golden.stores import GoldenStore
 

@@ -18,8 +18,9 @@ import pytest
 import reput
 from reput.errors import MessageNotFoundError, ReputError
 from reput.format.archive import LogFile, chained
+from reput.format.archive_index import KEY_SCHEMA, QUEUE_SCHEMA
 from reput.format.commit_log import MessageExt
-from reput.io.archive import KEY_SCHEMA, QUEUE_SCHEMA, Archive
+from reput.io.archive import Archive
 from reput.wings.archive.indexing import ENTRIES, KEYS, IndexWriter
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

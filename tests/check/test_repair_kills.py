@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from reput.engine.check.repairing import places
 from reput.engine.check.repairing.driver import (
     plan_repair,
     repair_store,
     settle_repair,
     undo_repair,
 )
+from reput.io import DISK
 from tests.check.repairing import damaged_store, full_plan, held, repaired
 from tests.golden.sparse import copy_store
 
@@ -53,7 +53,7 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, by
 @pytest.fixture
 def without_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate a file system that cannot exchange two names."""
-    monkeypatch.setattr(places, "exchange_at_once", lambda left, right: False)
+    monkeypatch.setattr(DISK, "exchange_at_once", lambda left, right: False)
 
 
 @pytest.mark.every_case

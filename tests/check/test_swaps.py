@@ -31,7 +31,7 @@ from reput.engine.rebuild.driver import rebuild_store
 from reput.engine.rebuild.follow.driver import follow_store
 from reput.engine.rebuild.report import RebuildReport
 from reput.errors import ReputError, StoreAccessError, StoreError
-from reput.io import stamps
+from reput.io import DISK, stamps
 from reput.io.anchors import anchored
 from reput.io.writer import sync_file
 from reput.wings.lakes.compaction import compact_table
@@ -412,7 +412,7 @@ def test_a_pipe_in_place_of_an_exported_file_is_not_waited_for(
     with anchored(home):
         files = ParquetFiles(str(home), schema, (), is_fast=True)
         files.write(pa.record_batch({"topic": ["A"]}, schema))
-        monkeypatch.setattr("reput.wings.lakes.parquet_files.sync_file", replace)
+        monkeypatch.setattr(DISK, "sync_file", replace)
         with pytest.raises(StoreAccessError, match=r"cannot be synced|not a regular file"):
             files.finish()
 

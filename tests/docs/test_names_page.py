@@ -77,7 +77,7 @@ def row_of(name: str) -> str:
 def test_rows_with_a_position_a_size_or_a_formula_are_right() -> None:
     from reput.format import commit_log, consume_queue, index_file
     from reput.format.consume_queue import ENTRY_BYTES
-    from reput.io.mapped_writer import is_worth_a_flush
+    from reput.io.mapped_writer import MappedWriter
 
     # Positions of the header's fields: each is the place of its value in an encoded header.
     header = index_file.IndexHeader(*range(1, 7))
@@ -103,8 +103,8 @@ def test_rows_with_a_position_a_size_or_a_formula_are_right() -> None:
     assert index_file.slot_position(0) == index_file.HEADER_BYTES
     assert index_file.item_position(5, 0) == 40 + 5 * 4
     # Two dirty pages of 4,096 bytes are due at a limit of two pages, one is not.
-    assert is_worth_a_flush(0, 8192, 2, 1 << 20)
-    assert not is_worth_a_flush(0, 4096, 2, 1 << 20)
+    assert MappedWriter.is_worth_a_flush(0, 8192, 2, 1 << 20)
+    assert not MappedWriter.is_worth_a_flush(0, 4096, 2, 1 << 20)
     assert "4,096" in row_of("OS_PAGE_SIZE")
 
 

@@ -14,7 +14,7 @@ from reput.format.archive import decode_manifest
 from reput.format.file_names import OWNER_FILE, RECOVERY_POINT_FILE
 from reput.format.java_json import parse_java_json
 from reput.format.json_budget import check_json, parse_json
-from reput.io.archive import read_manifest
+from reput.io.archive import Archive
 from reput.io.object_folder import ObjectFolder
 from reput.wings.lakes.commit import State
 from reput.wings.serve.broker.config_file import ConfigFile
@@ -64,7 +64,7 @@ def test_files_with_too_much_are_refused_or_count_as_missing(tmp_path: Path) -> 
     with pytest.raises(FormatError, match="more than 4,194,304 values"):
         ConfigFile(tmp_path, "topics.json", is_writable=False).load()
     with pytest.raises(StoreError, match="more than 4,194,304 values"):
-        read_manifest(ObjectFolder(str(tmp_path), is_made=False))
+        Archive.manifest_in(ObjectFolder(str(tmp_path), is_made=False))
 
 
 @pytest.mark.parametrize("data", [_MANY, _DEEP], ids=["many", "deep"])

@@ -13,7 +13,7 @@ from reput.core.index import index_files
 from reput.core.query.message_store import MessageStore
 from reput.core.store.store_reader import StoreReader
 from reput.format.index_file import index_key, key_hash
-from reput.io import NO_STAMP
+from reput.io import Stamp
 from tests.index.proving import ITEMS, ITEMS_AT, SLOTS, index_of, messages, prove_and_keep
 from tests.oracle.forge import LogForge, write_store
 
@@ -189,7 +189,7 @@ def test_a_message_between_two_index_files_gets_another_key(
 ) -> None:
     """The IndexFiles are judged again for each query while they are new, and only after a change once they are old."""
     if not is_recent:
-        monkeypatch.setattr(index_files, "_stamp", lambda path: NO_STAMP)
+        monkeypatch.setattr(index_files, "_stamp", lambda path: Stamp())
     path = write_store(on_disk / "store", log.files())
     older, _ = index_of(path, log.files(), items=600)[:2]
     (last,) = struct.unpack_from(">i", older.read_bytes(), 36)

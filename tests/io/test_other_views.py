@@ -30,14 +30,14 @@ def mapped(path):
 STAMPING = (
     WRITING
     + """
-from reput.io.stamps import settled_stamp, stamp_of
+from reput.io import Stamp
 
 written, read = sys.argv[1:]
 writer = mapped(written)
-before = settled_stamp(read)
+before = Stamp.settled(read)
 writer[0] ^= 1
 writer.flush()
-print("missed" if before is not None and stamp_of(read) == before else "noticed")
+print("missed" if before is not None and Stamp.of(read) == before else "noticed")
 """
 )
 QUERYING = (

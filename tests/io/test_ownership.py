@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.base.ownership import is_out_of_reach
+from reput.base.machine import is_out_of_reach
 from reput.errors import StoreAccessError
 from reput.io.private import new_private_folder
 from reput.io.user_cache import OwnCache

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reput.io import stamps
-from reput.io.stamps import is_open_for_writing, settled_stamp, stamp_of
+from reput.io.stamps import Stamp, is_open_for_writing
 
 REPORTING = stamps._REPORTING
 
@@ -23,9 +23,9 @@ def path(tmp_path: Path) -> str:
 
 def test_a_file_that_nobody_writes_is_settled(path: str) -> None:
     assert is_open_for_writing(path) is False
-    assert settled_stamp(path) == stamp_of(path)
+    assert Stamp.settled(path) == Stamp.of(path)
     with open(path, "rb"):
-        assert settled_stamp(path) == stamp_of(path)
+        assert Stamp.settled(path) == Stamp.of(path)
 
 
 def test_the_kind_of_file_system_is_known(path: str) -> None:
@@ -36,27 +36,27 @@ def test_the_kind_of_file_system_is_known(path: str) -> None:
 
 def test_a_change_right_after_it_moves_the_time(path: str) -> None:
     for _ in range(20):
-        stamp = settled_stamp(path)
+        stamp = Stamp.settled(path)
         assert stamp is not None
         with open(path, "r+b") as file:
             file.write(b"x")
-        assert stamp_of(path) != stamp
+        assert Stamp.of(path) != stamp
 
 
 def test_a_file_that_is_open_for_writing_is_not(path: str) -> None:
     with open(path, "r+b"):
         assert is_open_for_writing(path) is True
-        assert settled_stamp(path) is None
-    assert settled_stamp(path) is not None
+        assert Stamp.settled(path) is None
+    assert Stamp.settled(path) is not None
 
 
 def test_a_mapped_page_changes_without_a_trace(path: str) -> None:
     with open(path, "r+b") as file:
         mapped = mmap.mmap(file.fileno(), 0)
     mapped[0] = 1
-    assert settled_stamp(path) is None
+    assert Stamp.settled(path) is None
     mapped.close()
-    assert settled_stamp(path) is not None
+    assert Stamp.settled(path) is not None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_an_open_file_that_has_not_changed_for_long(
     later = os.stat(path).st_ctime_ns + age_s * 1_000_000_000
     with monkeypatch.context() as patched, open(path, "r+b"):
         patched.setattr(time, "time_ns", lambda: later)
-        assert (settled_stamp(path) is not None) == settled
+        assert (Stamp.settled(path) is not None) == settled
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_nothing_is_settled_where_writers_or_their_changes_are_invisible(
     """On tmpfs, a write through a mapping to a page that it read before does not change the file's times."""
     monkeypatch.setattr(stamps, "_REPORTING", REPORTING)
     monkeypatch.setattr(stamps, "_file_system", lambda path: system)
-    assert settled_stamp(path) is None
+    assert Stamp.settled(path) is None
 
 
 def test_a_file_that_is_gone_has_none(tmp_path: Path) -> None:
-    assert settled_stamp(str(tmp_path / "file")) is None
+    assert Stamp.settled(str(tmp_path / "file")) is None

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from reput.errors import StoreAccessError, StoreChangedError
+from reput.errors import StoreAccessError, StoreChangedError, explained
 from reput.io import writer
 from reput.io.writer import (
     FileWriter,
     exchange,
-    explained,
     link,
     make_folder,
     remove_tree,

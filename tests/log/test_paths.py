@@ -8,7 +8,7 @@ import pytest
 import reput
 from reput.core.log.paths import find_stores
 from reput.errors import StoreNotFoundError, UsageError
-from reput.io.patterns import expand
+from reput.io.places import expand
 from reput.io.storage import LOCAL
 from reput.testing.builders import MESSAGE, write_log
 from reput.wings.inspect.inspection import inspect

@@ -201,7 +201,7 @@ def test_forks_find_what_one_process_finds(folder: Path, monkeypatch: pytest.Mon
         return process
 
     monkeypatch.setattr("reput.engine.stores.stores._LEAST_OF_FORK", 1)
-    monkeypatch.setattr("reput.base.tasks.forks.usable_cpus", lambda: 2)
+    monkeypatch.setattr("reput.engine.stores.forks.usable_cpus", lambda: 2)
     monkeypatch.setattr(os, "fork", noted)
     stores = [folder / "gone", folder / "orders", folder / "tricky", folder / "away"]
     asked = Asked.of(KEY, None, None, None, None, None, None)

@@ -18,7 +18,7 @@ from reput.engine.rebuild.commit import swap_in
 from reput.engine.rebuild.driver import rebuild_store
 from reput.engine.rebuild.staging import STAGING_FOLDER
 from reput.errors import StoreError
-from reput.io import writer
+from reput.io import DISK, writer
 from tests.oracle.forge import flip_bit, write_store
 from tests.rebuild.rebuilding import SMALL, tree
 from tests.recovery.replaced import (
@@ -222,7 +222,7 @@ def test_files_that_another_program_changes_during_the_commit_are_an_error(
         if place.name == folder:
             (place / "late").write_bytes(b"late")
 
-    monkeypatch.setattr(commit, "exchange", exchange_and_write)
+    monkeypatch.setattr(DISK, "exchange", exchange_and_write)
     with pytest.raises(
         StoreError, match="changed during the commit; the old files are in"
     ) as error:

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 from pyspark.sql import SparkSession
 
+from reput.io import Scratch
 from reput.spark import garbage
 from reput.spark.quiet_end import Quiet, end_quietly
 from reput.spark.runner import SparkRunner
@@ -41,7 +42,7 @@ def test_a_temporary_folder_with_a_name_too_long_for_sockets_leaves_them_to_tcp(
     more: int, is_set: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Path("/", "x" * (107 - len("/.sock") - 36 - 1 + more))
-    monkeypatch.setattr("reput.spark.sockets.folder_until_exit", lambda prefix: folder)
+    monkeypatch.setattr(Scratch, "folder_until_exit", lambda prefix: folder)
     assert bool(socket_settings()) is is_set
 
 

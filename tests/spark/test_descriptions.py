@@ -11,9 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import reput.spark
+from reput.base import SerialRunner
 from reput.engine.rebuild.scan_split import run_scan
 from reput.engine.rebuild.staging import Staging
-from reput.io.anchors import Anchored
+from reput.io import AnchoredRunner
 from reput.spark import descriptions
 from reput.spark.descriptions import described, description_of
 from reput.spark.runner import SparkRunner
@@ -37,11 +38,15 @@ def test_every_function_that_has_a_description_is_there() -> None:
 def test_a_description_is_that_of_the_work_however_it_is_wrapped() -> None:
     work = partial(run_scan, ANY)
     fenced = Staging(Path("staging"), "fingerprint").fenced(work)
-    for function in (work, Anchored(work), Anchored(fenced)):
+    for function in (
+        work,
+        AnchoredRunner(SerialRunner()).wrapped(work),
+        AnchoredRunner(SerialRunner()).wrapped(fenced),
+    ):
         assert description_of(function, [1 << 20]) == (
             "reput rebuild: scan the log (1.0 MiB in 1 ranges)"
         )
-    assert description_of(Anchored(_count_all)) == "reput: count all"
+    assert description_of(AnchoredRunner(SerialRunner()).wrapped(_count_all)) == "reput: count all"
 
 
 def _count_all(task: int) -> int:

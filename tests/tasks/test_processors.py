@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.base.tasks import processors
-from reput.base.tasks.processors import usable_cpus
+from reput.base import machine
+from reput.base.machine import usable_cpus
 
 
 def _states(root: Path, files: dict[str, str]) -> None:
@@ -44,11 +44,11 @@ def test_the_quotas_of_a_process_are_those_of_its_groups(
     tmp_path: Path, groups: str, files: dict[str, str], quotas: list[tuple[int, int]]
 ) -> None:
     _states(tmp_path, {"groups": groups, **files})
-    assert list(processors._quotas(f"{tmp_path}/groups", f"{tmp_path}/fs")) == quotas
+    assert list(machine._quotas(f"{tmp_path}/groups", f"{tmp_path}/fs")) == quotas
 
 
 def test_a_system_without_control_groups_has_no_quota(tmp_path: Path) -> None:
-    assert list(processors._quotas(f"{tmp_path}/groups", f"{tmp_path}/fs")) == []
+    assert list(machine._quotas(f"{tmp_path}/groups", f"{tmp_path}/fs")) == []
 
 
 @pytest.mark.every_case
@@ -60,5 +60,5 @@ def test_a_part_of_a_processor_counts_as_a_whole_one(
     monkeypatch: pytest.MonkeyPatch, quota: tuple[int, int] | None, count: int
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
-    monkeypatch.setattr(processors, "_quotas", lambda *_: [] if quota is None else [quota])
+    monkeypatch.setattr(machine, "_quotas", lambda *_: [] if quota is None else [quota])
     assert usable_cpus() == count

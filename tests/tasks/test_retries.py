@@ -8,8 +8,13 @@ import pickle
 import pytest
 
 from reput.base.tasks import SerialRunner, retried
-from reput.errors import StoreAccessError, StoreChangedError, StoreUnreachableError, is_transient
-from reput.io.anchors import explained
+from reput.errors import (
+    StoreAccessError,
+    StoreChangedError,
+    StoreUnreachableError,
+    explained,
+    is_transient,
+)
 from reput.io.deadlines import POLICY
 
 

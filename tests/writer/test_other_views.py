@@ -14,7 +14,7 @@ from reput.engine.stores.open_store import open_store
 from reput.engine.writer.put.message import Message
 from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.errors import StoreFailedError
-from reput.io.mounts import with_local_locks
+from reput.io.mounts import Mount
 from tests.small import SMALL_64K
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ def with_bindfs(tmp_path: Path) -> Iterator[PutElsewhere]:
     if mounted.returncode:
         pytest.skip(f"bindfs cannot mount here: {mounted.stderr.strip()}")
     try:
-        assert str(with_local_locks(view)).startswith("fuse")
+        assert str(Mount.local_locks_of(view)).startswith("fuse")
         yield lambda: run(*put_command(view / "store"))
     finally:
         run("fusermount", "-u", str(view))

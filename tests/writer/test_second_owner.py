@@ -15,7 +15,7 @@ from reput.engine.writer.put.gather import from_messages
 from reput.engine.writer.put.message import Message
 from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.errors import StoreError, StoreFailedError
-from reput.io.mounts import with_local_locks
+from reput.io.mounts import Mount
 from reput.wings.serve.remoting.commands import ResponseCode
 from tests.remoting.client import Client, serving
 from tests.small import SMALL, SMALL_64K
@@ -180,5 +180,5 @@ broken line
 def test_file_systems_whose_locks_are_local(tmp_path: Path, folder: str, kind: str | None) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(MOUNTS)
-    assert with_local_locks(folder, mounts) == kind
-    assert with_local_locks(folder, tmp_path / "missing") is None
+    assert Mount.local_locks_of(folder, mounts) == kind
+    assert Mount.local_locks_of(folder, tmp_path / "missing") is None

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from reput.base.lazy import face
+from reput.base.lazy import face as face
+from reput.base.lazy import offers as offers
 
 if TYPE_CHECKING:
     from reput.base.arguments import Time as Time
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from reput.base.clock import parse_time as parse_time
     from reput.base.clock import table_time as table_time
     from reput.base.closing import Closing as Closing
-    from reput.base.config import CONSUME_QUEUE_ENTRY_BYTES as CONSUME_QUEUE_ENTRY_BYTES
     from reput.base.config import INDEX_SETTINGS as INDEX_SETTINGS
     from reput.base.config import LOG_SETTING as LOG_SETTING
     from reput.base.config import QUEUE_SETTINGS as QUEUE_SETTINGS
@@ -39,13 +39,14 @@ if TYPE_CHECKING:
     from reput.base.findings import Remedy as Remedy
     from reput.base.findings import Repair as Repair
     from reput.base.findings import Severity as Severity
+    from reput.base.machine import is_out_of_reach as is_out_of_reach
+    from reput.base.machine import usable_cpus as usable_cpus
     from reput.base.notebook import FindingsReport as FindingsReport
     from reput.base.notebook import Report as Report
     from reput.base.notebook import Sealable as Sealable
     from reput.base.notebook import ShownAsTable as ShownAsTable
     from reput.base.notebook import table_of as table_of
     from reput.base.notebook import time_of as time_of
-    from reput.base.ownership import is_out_of_reach as is_out_of_reach
     from reput.base.tasks import Progress as Progress
     from reput.base.tasks import Result as Result
     from reput.base.tasks import Runner as Runner
@@ -56,11 +57,8 @@ if TYPE_CHECKING:
     from reput.base.tasks import retried as retried
     from reput.base.tasks import silent as silent
     from reput.base.tasks import waiting as waiting
-    from reput.base.tasks.forks import in_forks as in_forks
     from reput.base.tasks.processes import WITHOUT_SCRIPT as WITHOUT_SCRIPT
     from reput.base.tasks.processes import ProcessRunner as ProcessRunner
-    from reput.base.tasks.processors import usable_cpus as usable_cpus
-    from reput.base.tasks.threads import call_in_threads as call_in_threads
     from reput.base.words import aligned as aligned
     from reput.base.words import counted as counted
     from reput.base.words import did_you_mean as did_you_mean

@@ -109,10 +109,10 @@ def check_fields(instance: object, *, of: str = "") -> None:
     kind = type(instance)
     if kind not in _of_fields:
         names = sys.modules[kind.__module__].__dict__
-        found = (
+        checks = (
             (name, _check_of(text, names)) for name, text in inspect.get_annotations(kind).items()
         )
-        _of_fields[kind] = [(name, check) for name, check in found if check is not None]
+        _of_fields[kind] = [(name, check) for name, check in checks if check is not None]
     for name, check in _of_fields[kind]:
         value = getattr(instance, name)
         if type(value) not in check.exact and not check.accepts(value):
@@ -124,15 +124,15 @@ _of_fields: dict[type, list[tuple[str, _Check]]] = {}
 
 
 def _checks_of(function: Callable[..., Any]) -> list[tuple[int, str, _Check]]:
-    found = []
+    checks = []
     for place, parameter in enumerate(inspect.signature(function).parameters.values()):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         check = _check_of(parameter.annotation, sys.modules[function.__module__].__dict__)
         if check is not None:
             is_named = parameter.kind is parameter.KEYWORD_ONLY
-            found.append((-1 if is_named else place, parameter.name, check))
-    return found
+            checks.append((-1 if is_named else place, parameter.name, check))
+    return checks
 
 
 class _Check:
@@ -148,7 +148,7 @@ class _Check:
         self.exact = frozenset(kind for exact, _, _ in parts for kind in exact if is_plain)
         self._tests = [test for _, test, _ in parts]
         words = list(dict.fromkeys(word for *_, word in parts if word))
-        self.wanted = " or ".join(words)
+        self.expectation = " or ".join(words)
         self.is_time = is_time
 
     def accepts(self, value: Any) -> bool:
@@ -160,15 +160,17 @@ class _Check:
 
     def refusal(self, name: str, value: Any) -> UsageError:
         text = repr(value)
-        shown = text if len(text) <= 60 else f"{text[:57]}..."
+        excerpt = text if len(text) <= 60 else f"{text[:57]}..."
         hint = ""
-        if isinstance(value, _BYTES) and "string" in self.wanted:
+        if isinstance(value, _BYTES) and "string" in self.expectation:
             hint = f"; pass {bytes(value).decode(errors='replace')!r}"
         elif self.is_time and isinstance(value, float) and looks_like_seconds(value):
             hint = f"; pass {int(value * 1000)}"
-        elif isinstance(value, str) and self.wanted.startswith("an integer"):
+        elif isinstance(value, str) and self.expectation.startswith("an integer"):
             hint = f"; pass {value.strip()}" if value.strip().lstrip("+-").isdecimal() else ""
-        return UsageError(f"{name} must be {self.wanted}, not {shown}{hint}", arguments=[name])
+        return UsageError(
+            f"{name} must be {self.expectation}, not {excerpt}{hint}", arguments=[name]
+        )
 
 
 def check_time(name: str, value: Any) -> None:
@@ -194,10 +196,10 @@ def _check_of(annotation: Any, names: Mapping[str, Any]) -> _Check | None:
     parts, is_time = [], False
     for part in _union(ast.parse(annotation, mode="eval").body, names):
         is_time |= isinstance(part, ast.Name) and part.id == "Time"
-        found = _part(part, names)
-        if found is None:
+        part_check = _part(part, names)
+        if part_check is None:
             return None
-        parts.append(found)
+        parts.append(part_check)
     return _Check(parts, is_time)
 
 
@@ -245,9 +247,11 @@ class _Elements:
 
     def __init__(self, nodes: list[ast.expr], names: Mapping[str, Any]) -> None:
         parts = [_part(node, names) for node in nodes if not isinstance(node, ast.Constant)]
-        known = [part for part in parts if part is not None and part[2] in _ELEMENTS]
-        self.tests = [test for _, test, _ in known] if len(known) == len(parts) else []
-        self.word = _ELEMENTS[known[0][2]] if self.tests else "values"
+        element_parts = [part for part in parts if part is not None and part[2] in _ELEMENTS]
+        self.tests = (
+            [test for _, test, _ in element_parts] if len(element_parts) == len(parts) else []
+        )
+        self.word = _ELEMENTS[element_parts[0][2]] if self.tests else "values"
 
 
 def _collection(elements: _Elements) -> tuple[tuple[type, ...], _Is, str]:

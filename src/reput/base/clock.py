@@ -59,13 +59,13 @@ def format_days(days: float) -> str:
 
 def parse_duration(text: str) -> int:
     """Parse a duration such as `36h` or `1.5 days`, in milliseconds. Raises ValueError."""
-    found = _DURATION.fullmatch(text.strip())
-    unit = found and (_UNITS_MS.get(found[2].lower()) or _UNITS_MS.get(found[2].lower()[:-1]))
-    if not found or not unit:
+    match = _DURATION.fullmatch(text.strip())
+    unit = match and (_UNITS_MS.get(match[2].lower()) or _UNITS_MS.get(match[2].lower()[:-1]))
+    if not match or not unit:
         raise ValueError(
             f"{text!r} is not a duration: write a number and a unit, as in 90s, 36h or 2d"
         )
-    return int(float(found[1]) * unit)
+    return int(float(match[1]) * unit)
 
 
 def looks_like_seconds(time: float) -> bool:

@@ -13,8 +13,10 @@ from pathlib import Path
 
 from reput.base.arguments import check_fields
 from reput.errors import StoreAccessError, StoreNotFoundError, UsageError
+from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES
+from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.index_file import file_bytes
 
-CONSUME_QUEUE_ENTRY_BYTES = 20
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 STORE_VERSIONS = ("4.9", "5.3")
 LOG_SETTING = "commit_log_file_bytes"
@@ -22,7 +24,6 @@ QUEUE_SETTINGS = ("queue_entries", "batch_queue_file_bytes", "extension_file_byt
 INDEX_SETTINGS = ("hash_slots", "index_items")
 """LOG_SETTING, QUEUE_SETTINGS and INDEX_SETTINGS: the fields of StoreConfig that determine the sizes of files."""
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
-_INDEX_HEADER_BYTES = 40
 _DELAY_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 # Name and value of a line in a properties file. The name ends at the first separator that is not escaped.
@@ -70,7 +71,7 @@ class StoreConfig:
     max_query_messages: int = 64
     max_message_bytes: int = 4 << 20
     log_folders: tuple[str, ...] = ()
-    batch_queue_file_bytes: int = 300_000 * 46
+    batch_queue_file_bytes: int = 300_000 * BATCH_ENTRY_BYTES
     store_version: str | None = None
     append_record_crc: bool = False
     check_record_crc: bool = False
@@ -84,7 +85,7 @@ class StoreConfig:
         check_fields(self)
         _require(self.queue_entries >= 1, "queue_entries must be at least 1", "queue_entries")
         _require(
-            self.queue_entries * CONSUME_QUEUE_ENTRY_BYTES <= _INT32_MAX,
+            self.queue_entries * ENTRY_BYTES <= _INT32_MAX,
             "queue_entries must leave a ConsumeQueue file below 2 GiB",
             "queue_entries",
         )
@@ -97,7 +98,7 @@ class StoreConfig:
             "index_items",
         )
         _require(
-            46 <= self.batch_queue_file_bytes <= _INT32_MAX,
+            BATCH_ENTRY_BYTES <= self.batch_queue_file_bytes <= _INT32_MAX,
             "batch_queue_file_bytes must have room for an entry",
             "batch_queue_file_bytes",
         )
@@ -120,11 +121,11 @@ class StoreConfig:
 
     @property
     def queue_file_bytes(self) -> int:
-        return self.queue_entries * CONSUME_QUEUE_ENTRY_BYTES
+        return self.queue_entries * ENTRY_BYTES
 
     @property
     def index_file_bytes(self) -> int:
-        return _INDEX_HEADER_BYTES + 4 * self.hash_slots + 20 * self.index_items
+        return file_bytes(self.hash_slots, self.index_items)
 
     def delay_table_ms(self) -> list[int]:
         """Return the delay of each level (ms), level 1 at position 0 (ScheduleMessageService.parseDelayLevel).
@@ -166,7 +167,7 @@ class StoreConfig:
         queue_bytes = changes.get("queue_entries")
         # Like the broker, round the file size up to whole entries.
         if isinstance(queue_bytes, int):
-            changes["queue_entries"] = -(-queue_bytes // CONSUME_QUEUE_ENTRY_BYTES)
+            changes["queue_entries"] = -(-queue_bytes // ENTRY_BYTES)
         if len(named := _log_paths(settings)) > 1:
             changes["log_folders"] = named
         if settings.get("storeType", "").strip() == _ROCKSDB_STORE:

@@ -102,8 +102,8 @@ class ShownAsTable:
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        found = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
-        rows = [(name, value) for name, value in found.items() if not _says_nothing(value)]
+        values = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        rows = [(name, value) for name, value in values.items() if not _says_nothing(value)]
         return table_of(type(self).__name__, (), [(name.replace("_", " "), v) for name, v in rows])
 
 

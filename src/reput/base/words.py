@@ -45,8 +45,8 @@ def aligned(
 def one_line(text: str, limit: int) -> str:
     """Return the beginning of a text in one line of at most `limit` characters. White space is collapsed."""
     words = " ".join(text[: 2 * limit].split())
-    shown = printable(words)
-    return shown if len(shown) <= limit and len(text) <= 2 * limit else shown[: limit - 1] + "…"
+    line = printable(words)
+    return line if len(line) <= limit and len(text) <= 2 * limit else line[: limit - 1] + "…"
 
 
 def first_line(error: BaseException) -> str:
@@ -84,19 +84,19 @@ def format_size(size_bytes: float) -> str:
 
 def nearest_first(name: str, names: Sequence[str]) -> list[str]:
     """Sort names by their similarity to `name`, ignoring case."""
-    return [other for _, other in _compared(name, names[:_MOST_COMPARED])] + list(
+    return [other for _, other in _by_similarity(name, names[:_MOST_COMPARED])] + list(
         names[_MOST_COMPARED:]
     )
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return a suggestion for the end of an error message: "; did you mean topic?". Empty if no name is similar."""
-    compared = _compared(name, list(names)[:_MOST_COMPARED])
-    near = [other for likeness, other in compared[:3] if likeness >= _LIKE]
+    ranking = _by_similarity(name, list(names)[:_MOST_COMPARED])
+    near = [candidate for likeness, candidate in ranking[:3] if likeness >= _LIKE]
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-def _compared(name: str, names: Sequence[str]) -> list[tuple[float, str]]:
+def _by_similarity(name: str, names: Sequence[str]) -> list[tuple[float, str]]:
     """Return pairs (similarity from 0 to 1, name), most similar first."""
     from difflib import SequenceMatcher
 
@@ -106,5 +106,5 @@ def _compared(name: str, names: Sequence[str]) -> list[tuple[float, str]]:
         matcher.set_seq1(other.casefold())
         return matcher.ratio()
 
-    found = [(likeness(other), other) for other in names]
-    return sorted(found, key=lambda pair: (-pair[0], pair[1]))
+    ranking = [(likeness(other), other) for other in names]
+    return sorted(ranking, key=lambda pair: (-pair[0], pair[1]))

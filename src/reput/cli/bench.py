@@ -64,19 +64,18 @@ def command(
     from reput.cli.progress import PhaseBars
     from reput.core import log_bytes
     from reput.engine.rebuild.warm_up import warm_up
-    from reput.io import discard_tree, refuse_url
-    from reput.io.private import new_private_folder
+    from reput.io import Location, Scratch
     from reput.wings.bench.driver import bench
 
-    refuse_url(store)
+    Location.refuse_url(store)
     size_bytes = log_bytes(store)
     config = given_config(store, broker_config, sizes)
-    folder = new_private_folder("reput-bench-", scratch)
+    folder = Scratch.private_folder("reput-bench-", scratch)
     try:
         with PhaseBars() as progress, opened_runner(chosen, size_bytes, warm_up) as tasks:
             figures = list(bench(Path(store), folder, tasks, config, progress))
     finally:
-        discard_tree(folder)
+        Scratch.discard(folder)
     if as_json:
         found = [figure.as_json() for figure in figures]
         click.echo(json.dumps({"schema": SCHEMA, "log_bytes": size_bytes, "figures": found}))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from reput import __version__
 from reput.base import usable_cpus
-from reput.io.mounts import mounts_with_local_locks
+from reput.io import Mount
 
 _BASE = ("click", "jinja2", "msgspec", "numba", "numpy", "pyarrow", "rich")
 _EXTRAS = {
@@ -69,7 +69,7 @@ def _rows() -> Iterator[_Row]:
     yield from _kernels()
     yield _java()
     yield _files()
-    if local := mounts_with_local_locks():
+    if local := Mount.all_with_local_locks():
         places = ", ".join(f"{mount.place} ({mount.kind})" for mount in local[:_MOST_MOUNTS])
         more = f" and {len(local) - _MOST_MOUNTS:,} more" if len(local) > _MOST_MOUNTS else ""
         yield _Row(

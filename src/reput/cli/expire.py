@@ -13,7 +13,7 @@ from reput.base import format_size, format_time, printable
 from reput.cli.main import FOUND
 from reput.cli.options import TIME, TIME_HELP, own, owner_options, store_argument
 from reput.cli.output import warn
-from reput.engine.writer.expiry import ExpiryReport, plan_by_time
+from reput.engine.writer import ExpiryReport, plan_by_time
 
 if TYPE_CHECKING:
     from reput.wings.archive.restoring import ArchivedFiles

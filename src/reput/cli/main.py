@@ -22,7 +22,7 @@ import click
 from reput import __version__, errors
 from reput.base import printable
 from reput.errors import ReputError
-from reput.io import allow_files
+from reput.io import OpenFiles
 from reput.kernels import on_compile
 
 # Errors name arguments of the Python API. For the following arguments, the command-line option has a different name.
@@ -234,7 +234,7 @@ def main(args: Sequence[str] | None = None) -> int:
         # Stores may contain characters that the terminal's encoding lacks. Escape them instead of failing.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    allow_files()  # A store may have thousands of files, and the usual soft limit is 1,024.
+    OpenFiles.allow()  # A store may have thousands of files, and the usual soft limit is 1,024.
     try:
         code = cli.main(args, prog_name="reput", standalone_mode=False)
     except _ReaderGone:

@@ -19,7 +19,7 @@ from reput.format.file_names import (
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
 )
-from reput.io import is_pattern, storage_of
+from reput.io import Location, storage_of
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -103,7 +103,7 @@ class GivenStores:
     @property
     def is_several(self) -> bool:
         """Return whether answers must name the store: False if exactly one store is given, without a pattern."""
-        return self.fleet is not None or len(self.paths) != 1 or is_pattern(self.paths[0])
+        return self.fleet is not None or len(self.paths) != 1 or Location.is_pattern(self.paths[0])
 
     @property
     def one(self) -> str | None:
@@ -161,7 +161,7 @@ def refuse_a_message(given: GivenStores, advice: str = "reput find {store} {text
     store, *others = given.paths or ("",)
     if given.fleet is not None or not others or not os.path.isdir(store):
         return
-    if any(os.sep in text or is_pattern(text) or os.path.exists(text) for text in others):
+    if any(os.sep in text or Location.is_pattern(text) or os.path.exists(text) for text in others):
         return
     text = " ".join(others)
     shown = advice.format(store=quote(store), text=quote(text))
@@ -187,7 +187,9 @@ def archive_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def check_archived(stores: Sequence[str], archive: str | None, fleet: str | None = None) -> None:
     """Raise UsageError if --archive is combined with several stores."""
-    if archive is not None and (fleet is not None or len(stores) != 1 or is_pattern(stores[0])):
+    if archive is not None and (
+        fleet is not None or len(stores) != 1 or Location.is_pattern(stores[0])
+    ):
         raise UsageError(
             "--archive: only for one STORE; for several, set archive in a fleet file and pass "
             "that with --stores"
@@ -564,9 +566,9 @@ def own(
     """
     from reput.core import StoreLog
     from reput.engine.stores.open_store import open_store
-    from reput.io import refuse_url
+    from reput.io import Location
 
-    refuse_url(store)
+    Location.refuse_url(store)
     StoreLog(store).list()  # Fail if the store does not exist, because open_store would create it.
     config = given_config(store, broker_config, sizes, writes=True)
     settings = writer_settings(broker_config) | {"as_broker": as_broker}
@@ -577,7 +579,7 @@ def writer_settings(broker_config: str | None) -> dict[str, Any]:
     """Return the broker's settings for flushing and retention. Print the names of settings that are not used."""
     if broker_config is None:
         return {}
-    from reput.engine.writer.writer_settings import BrokerSettings
+    from reput.engine.writer import BrokerSettings
 
     found = BrokerSettings.read(broker_config)
     if found.ignored:

@@ -158,10 +158,10 @@ def check_page(output: str, stores: Iterable[str]) -> None:
 
 def write_page(output: str, page: str) -> None:
     """Write the page, completely or not at all, and print its place. Raises StoreAccessError."""
-    from reput.io import Disk, writing_to
+    from reput.io import DISK, Disk
 
     place = _place(output)
-    with writing_to(place):
+    with DISK.writing_to(place):
         Disk().replace(place, page.encode("utf-8", "backslashreplace"))
     click.echo(f"Wrote {printable(output)}", err=True)
 
@@ -171,9 +171,9 @@ def _place(output: str) -> Path:
 
     Otherwise, a user could link the path to a system file, which root would overwrite.
     """
-    from reput.io import real_path
+    from reput.io import DISK
 
     path = Path(output)
     if path.is_symlink() and os.geteuid() == 0 and path.lstat().st_uid != 0:
         raise UsageError(f"--output {output}: is another user's link, which root does not follow")
-    return Path(real_path(output))
+    return Path(DISK.real_path(output))

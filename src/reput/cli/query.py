@@ -35,7 +35,7 @@ from reput.cli.query_view import (
 from reput.engine.messages import RecordLines
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format.commit_log import read_size_and_physical_offset
-from reput.io import split_joined
+from reput.io import Location
 
 if TYPE_CHECKING:
     from reput.core import Coverage, LocatedRecord, MessageStore
@@ -133,7 +133,7 @@ def advise_to_prove(coverage: Coverage, store: str) -> None:
 
         # With --archive, `store` consists of the path of the archive and the path of the store. Advise to run
         # `reput prove` on the store only, because the archive's indexes need no proof.
-        both = split_joined(store)
+        both = Location.split(store)
         store = store if both is None else both[1]
         warn(
             f"{index_files_in_words(count)} {'is' if count == 1 else 'are'} not proven, only spot-checked; "

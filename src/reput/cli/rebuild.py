@@ -25,7 +25,7 @@ from reput.cli.options import (
 )
 from reput.cli.output import warn
 from reput.errors import UsageError
-from reput.io import is_url
+from reput.io import Location
 
 if TYPE_CHECKING:
     from reput.engine.stores import Chosen
@@ -205,7 +205,7 @@ def _rebuild_all(
 def _folder_of(output: str, name: str) -> str:
     """Return the folder in `output` for a store. Raises UsageError if the store's name cannot name a folder."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
-    if not parts or ".." in parts or is_url(name):
+    if not parts or ".." in parts or Location.is_url(name):
         raise UsageError(
             f"--output: {name} cannot be the name of a folder; give the store another name in a fleet file"
         )

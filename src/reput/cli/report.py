@@ -61,7 +61,7 @@ def command(
     read), and with 5 when there are only warnings.
     """
     from reput.cli.progress import PhaseBars
-    from reput.io import writing_to
+    from reput.io import DISK
     from reput.wings.inspect.api import report
 
     store = given.one
@@ -71,7 +71,7 @@ def command(
     check_page(output, [store])
     config = given_config(store, broker_config, {"queue_entries": queue_entries, **sizes})
     opening: dict[str, Any] = {"broker_config": broker_config, **sizes}
-    with writing_to(output, [store]):
+    with DISK.writing_to(output, [store]):
         with PhaseBars(transient=True) as progress:
             found = report(
                 store, quick=quick, check_config=config, runner=chosen, progress=progress, **opening
@@ -85,13 +85,13 @@ def _report_all(
 ) -> int:
     from reput.cli.progress import StoresBar
     from reput.engine.stores import over_stores
-    from reput.io import writing_to
+    from reput.io import DISK
     from reput.wings.inspect.report import ClusterPages, report
 
     stores = given.named()
     paths = [store.path for store in stores]
     check_page(output, paths)
-    with writing_to(output, paths), StoresBar(len(stores)) as bar:
+    with DISK.writing_to(output, paths), StoresBar(len(stores)) as bar:
         pages = ClusterPages(output, [store.name for store in stores])
 
         def on_answer(answer: StoreAnswer[StoreReport]) -> None:

@@ -26,8 +26,7 @@ from reput.core import NamedStore, SharedStore, json_text, replicas_of
 from reput.engine.stores import stores_of
 from reput.errors import MissingExtraError, StoreAccessError, UsageError
 from reput.format.host import Host
-from reput.io import allow_files
-from reput.io.writer import append_line
+from reput.io import DISK, OpenFiles
 from reput.wings.serve import (
     AccessList,
     Limits,
@@ -122,7 +121,7 @@ class Serving:
         self._list()
         self._warn()
         _return_memory()
-        allow_files(self.max_connections + _FILES_BESIDE)
+        OpenFiles.allow(self.max_connections + _FILES_BESIDE)
         if self.accepts_sends:
             _compile_kernels()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -310,11 +309,13 @@ def _audit_to(path: str | None) -> Audit | None:
     """
     if path is None:
         return None
-    append_line(path, b"")  # Fail now, not at the first request, if the file cannot be written.
+    DISK.append_line(
+        path, b""
+    )  # Fail now, not at the first request, if the file cannot be written.
 
     def write(fields: dict[str, object]) -> None:
         try:
-            append_line(path, json_text(fields).encode("utf-8", "backslashreplace"))
+            DISK.append_line(path, json_text(fields).encode("utf-8", "backslashreplace"))
         # The request must succeed even if its line cannot be appended to the audit file, for example on a full disk.
         except StoreAccessError as error:
             _log.error("%s", error)

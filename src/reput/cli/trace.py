@@ -92,7 +92,7 @@ def command(
     log, index or queue could not be read.
     """
     from reput.engine.stores import open_named
-    from reput.io import writing_to
+    from reput.io import DISK
     from reput.wings.inspect.api import trace
     from reput.wings.inspect.trace_text import life_lines
 
@@ -103,7 +103,7 @@ def command(
     paths = [store.path for store in stores]
     if output is not None:
         check_page(output, paths)
-    with nullcontext() if output is None else writing_to(output, paths):
+    with nullcontext() if output is None else DISK.writing_to(output, paths):
         report = trace(
             stores, key=key, message_id=message_id, topic=topic, most_messages=most_messages,
             most_entries=most_entries, **opening,

@@ -12,7 +12,7 @@ from reput.engine.stores.open_store import open_store
 from reput.engine.tables import answer_lines, find, keys_of
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.format.host import Host
-from reput.io import scratch_file
+from reput.io import Scratch
 from reput.wings.inspect.api import stats
 from reput.wings.lakes import export
 
@@ -21,7 +21,7 @@ from reput.wings.lakes import export
 def warm_up() -> None:
     """Call the kernels with a store of three messages: measure the store, look up keys, export lines, put the lines."""
     lines = BytesIO()
-    with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
+    with Scratch.file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         rebuild_store(SerialRunner(), folder, config=SMALL)
         stats(folder, config=SMALL)
         export(folder, lines, to="jsonl")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from reput.format.java_integer import parse_int64
 from reput.format.java_string import encode_utf8
@@ -168,3 +169,8 @@ def next_index_file_name(previous: str | None, now_ms: int) -> str:
     """
     name = (_EPOCH + _local_ms(now_ms) * _MS).strftime(_INDEX_TIME)[:-3]
     return name if previous is None or previous < name else f"{int(previous) + 1:0{len(name)}d}"
+
+
+def whole_size(starts: Sequence[int]) -> int:
+    """Return the size of files that are named by their starts: the least distance between them; 0 if unknown."""
+    return min((after - before for before, after in pairwise(starts)), default=0)

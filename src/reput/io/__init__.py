@@ -1,86 +1,63 @@
-"""Open, map, sync, rename and delete files. No other package of reput does this."""
+"""Open, map, sync, rename and delete files. No other room of reput does this.
+
+read       A `Storage` lists and opens files: `LOCAL` those of this machine, others a bucket's or an archive's.
+           `storage_of` returns the storage of a path or URL, and `Location` says what a path names.
+write      `DISK` has the verbs that change files and folders of this machine, and that protect such changes. `Disk` is
+           the disk of a store that this process owns. `locked` keeps others out.
+stage      `StagedFiles` is what one task leaves for another, in a folder or a bucket (`ObjectStore`). `AnchoredRunner`
+           and `PlacedRunner` give tasks what their process needs for that.
+temporary  `Scratch` is deleted when its user or the process ends, `OwnCache` and `ProgramCache` last.
+libraries  `ArrowFile`, `Parquet`, `RocksFolder`, `Archive`: files that pyarrow or RocksDB read.
+"""
 
 from typing import TYPE_CHECKING
 
-from reput.base.lazy import face
+from reput.base import face
 
 if TYPE_CHECKING:
     from reput.io.anchors import AnchoredRunner as AnchoredRunner
-    from reput.io.anchors import anchored as anchored
     from reput.io.anchors import boot_id as boot_id
-    from reput.io.anchors import explained as explained
-    from reput.io.anchors import is_own_folder as is_own_folder
-    from reput.io.anchors import make_own_folder as make_own_folder
-    from reput.io.anchors import native as native
-    from reput.io.anchors import reading_for as reading_for
-    from reput.io.anchors import real_path as real_path
-    from reput.io.anchors import writing_into as writing_into
-    from reput.io.anchors import writing_to as writing_to
     from reput.io.archive import Archive as Archive
     from reput.io.archive import ParquetIndex as ParquetIndex
+    from reput.io.archive_storage import ArchiveFiles as ArchiveFiles
     from reput.io.archive_storage import ArchiveStorage as ArchiveStorage
-    from reput.io.arrow_file import map_arrow as map_arrow
-    from reput.io.arrow_file import write_arrow as write_arrow
+    from reput.io.archive_storage import read_snapshot as read_snapshot
+    from reput.io.arrow_file import ArrowFile as ArrowFile
     from reput.io.bucket import Bucket as Bucket
-    from reput.io.bucket import is_bucket as is_bucket
     from reput.io.bucket import open_object_store as open_object_store
     from reput.io.copies import TreeEntry as TreeEntry
-    from reput.io.copies import copy_file as copy_file
-    from reput.io.copies import inode_of as inode_of
-    from reput.io.copies import look_like as look_like
-    from reput.io.copies import own_like as own_like
-    from reput.io.copies import tree_entries as tree_entries
+    from reput.io.deadlines import within as within
     from reput.io.disk import Disk as Disk
+    from reput.io.disk import PooledWriter as PooledWriter
     from reput.io.file_systems import resolve as resolve
+    from reput.io.local_disk import DISK as DISK
+    from reput.io.lock import is_locked as is_locked
     from reput.io.lock import locked as locked
+    from reput.io.mapped_file import MappedFiles as MappedFiles
     from reput.io.mapped_writer import MappedWriter as MappedWriter
-    from reput.io.mapped_writer import is_worth_a_flush as is_worth_a_flush
+    from reput.io.mounts import Mount as Mount
     from reput.io.object_store import MOST_PUT_BYTES as MOST_PUT_BYTES
     from reput.io.object_store import ObjectStore as ObjectStore
     from reput.io.open_files import OpenFiles as OpenFiles
     from reput.io.open_files import PooledReader as PooledReader
-    from reput.io.open_files import allow_files as allow_files
-    from reput.io.own_place import displaced as displaced
-    from reput.io.patterns import expand_to_one as expand_to_one
-    from reput.io.patterns import is_pattern as is_pattern
-    from reput.io.places import is_archive as is_archive
-    from reput.io.places import is_url as is_url
-    from reput.io.places import local_path as local_path
-    from reput.io.places import refuse_archive as refuse_archive
-    from reput.io.places import refuse_url as refuse_url
-    from reput.io.places import split_joined as split_joined
+    from reput.io.parquet import Parquet as Parquet
+    from reput.io.places import Location as Location
     from reput.io.private import Access as Access
+    from reput.io.program_cache import ProgramCache as ProgramCache
     from reput.io.reader import FileReader as FileReader
+    from reput.io.reader import Identity as Identity
     from reput.io.reader import OpenFile as OpenFile
     from reput.io.reader import RangeReader as RangeReader
     from reput.io.reader import SparseReader as SparseReader
     from reput.io.reader import data_runs as data_runs
-    from reput.io.reader import identity_of as identity_of
-    from reput.io.reader import read_file as read_file
-    from reput.io.reader import read_text as read_text
     from reput.io.rocksdb import RocksFolder as RocksFolder
-    from reput.io.scratch import discard_tree as discard_tree
-    from reput.io.scratch import folder_until_exit as folder_until_exit
-    from reput.io.scratch import scratch_file as scratch_file
-    from reput.io.scratch import scratch_folder as scratch_folder
-    from reput.io.signing import signer_of as signer_of
+    from reput.io.scratch import Scratch as Scratch
+    from reput.io.signing import Signer as Signer
     from reput.io.staged import PlacedRunner as PlacedRunner
+    from reput.io.staged import StagedFiles as StagedFiles
     from reput.io.staged import at_once as at_once
-    from reput.io.staged import attempt_path as attempt_path
-    from reput.io.staged import delete_objects as delete_objects
-    from reput.io.staged import join as join
-    from reput.io.staged import know as know
-    from reput.io.staged import places_of as places_of
-    from reput.io.staged import put_staged as put_staged
-    from reput.io.staged import put_verified as put_verified
-    from reput.io.staged import read_range as read_range
-    from reput.io.staged import reading as reading
-    from reput.io.staged import writing as writing
-    from reput.io.stamps import NO_STAMP as NO_STAMP
     from reput.io.stamps import Stamp as Stamp
-    from reput.io.stamps import present_stamp as present_stamp
-    from reput.io.stamps import settled_stamp as settled_stamp
-    from reput.io.stamps import stamp_of as stamp_of
+    from reput.io.stamps import is_open_for_writing as is_open_for_writing
     from reput.io.storage import LOCAL as LOCAL
     from reput.io.storage import FolderEntry as FolderEntry
     from reput.io.storage import GrowthWatch as GrowthWatch
@@ -88,25 +65,10 @@ if TYPE_CHECKING:
     from reput.io.storage import Storage as Storage
     from reput.io.storage import Watch as Watch
     from reput.io.storage import Watched as Watched
-    from reput.io.storage import absolute as absolute
     from reput.io.storage import listed_size as listed_size
-    from reput.io.storage import real_place as real_place
     from reput.io.storage import size_of as size_of
     from reput.io.storage import storage_of as storage_of
-    from reput.io.storage import whole_size as whole_size
     from reput.io.user_cache import OwnCache as OwnCache
     from reput.io.writer import FileWriter as FileWriter
-    from reput.io.writer import create_durable as create_durable
-    from reput.io.writer import delete as delete
-    from reput.io.writer import exchange as exchange
-    from reput.io.writer import link as link
-    from reput.io.writer import make_folder as make_folder
-    from reput.io.writer import remove_tree as remove_tree
-    from reput.io.writer import rename as rename
-    from reput.io.writer import replacing as replacing
-    from reput.io.writer import sync_file as sync_file
-    from reput.io.writer import sync_folder as sync_folder
-    from reput.io.writer import sync_tree as sync_tree
-    from reput.io.writer import write_durable as write_durable
 else:
     __getattr__, __dir__ = face(__name__)

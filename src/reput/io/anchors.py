@@ -18,11 +18,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
-from typing import Generic, NamedTuple, TypeVar
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from reput.base import WrappedRunner, is_out_of_reach
-from reput.errors import ReputError, StoreAccessError, StoreChangedError
+from reput.errors import StoreAccessError, StoreChangedError, explained, refused_link
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -52,7 +53,7 @@ class Anchor(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Held:
+class _OpenAnchor:
     """An anchor (open folder) that this process holds, and the number of its users."""
 
     anchor: Anchor
@@ -60,7 +61,7 @@ class _Held:
     uses: int = 1
 
 
-_held: dict[str, list[_Held]] = {}
+_held: dict[str, list[_OpenAnchor]] = {}
 """For each path, its anchors (open folders), the newest last. New uses of the path take the newest anchor.
 
 A repair that replaces a folder adds an anchor for the new folder.
@@ -69,26 +70,6 @@ _guard = threading.RLock()
 # A thread of the parent may hold the lock at the fork. This thread does not exist in the child and would never release
 # the lock there, so the child needs a new lock.
 os.register_at_fork(after_in_child=lambda: globals().update(_guard=threading.RLock()))
-
-
-@contextmanager
-def explained(path: str | os.PathLike[str], action: str) -> Iterator[None]:
-    """Raise an OSError of the with block as a StoreAccessError that names the file and the remedy."""
-    try:
-        yield
-    except OSError as error:
-        # A ReputError that is also an OSError already names the file and the remedy.
-        if isinstance(error, ReputError):
-            raise
-        # 28 is ENOSPC, 13 is EACCES, 30 is EROFS.
-        hint = {
-            28: "; free some space and run it again",
-            13: "; check its permissions",
-            30: "; choose another place",
-        }.get(error.errno or 0, "")
-        raise StoreAccessError(
-            f"{os.fspath(path)}: cannot {action}: {error.strerror or error}{hint}"
-        ) from error
 
 
 @cache
@@ -121,9 +102,9 @@ def anchored(
     with explained(folder, "be opened"):
         status = _status_of(real)
         model = status if owner is None else _status_of(os.path.realpath(owner))
-    found = (real, status.st_ino, boot_id(), (model.st_uid, model.st_gid))
+    identity = (real, status.st_ino, boot_id(), (model.st_uid, model.st_gid))
     # Callers use `folder`, or its path without links. So hold an anchor for each of the two paths.
-    with holding(tuple(Anchor(each, *found) for each in {name, real})):
+    with holding(tuple(Anchor(each, *identity) for each in {name, real})):
         yield
 
 
@@ -145,8 +126,8 @@ def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
         above = _above(place)
         # If an anchor (a folder held open) is above the output, no user can replace this anchor. So check the anchor's
         # owner, but not the owners of the folders above the anchor.
-        held = 0 if above is None else os.fstat(above[0].descriptor).st_uid
-        if os.geteuid() == 0 and any((held, *map(_owner_of, (place, os.path.dirname(place))))):
+        owner = 0 if above is None else os.fstat(above[0].descriptor).st_uid
+        if os.geteuid() == 0 and any((owner, *map(_owner_of, (place, os.path.dirname(place))))):
             for store in stores:
                 with explained(store, "be read"), os.scandir(store) as entries:
                     links = [entry.path for entry in entries if entry.is_symlink()]
@@ -170,11 +151,11 @@ def writing_to(output: AnyPath, stores: Iterable[AnyPath] = ()) -> Iterator[None
         yield
         return
     parent = os.path.dirname(os.path.abspath(output))
-    there = parent
-    while not os.path.lexists(there):
-        there = os.path.dirname(there)
-    if there != parent:
-        with anchored(there), explained(parent, "be created"):
+    existing = parent
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    if existing != parent:
+        with anchored(existing), explained(parent, "be created"):
             make_folders(parent)
     with anchored(parent), reading_for(output, filter(os.path.isdir, stores)):
         yield
@@ -208,13 +189,13 @@ def anchors() -> tuple[Anchor, ...]:
 
 
 @contextmanager
-def holding(wanted: Sequence[Anchor]) -> Iterator[None]:
+def holding(folders: Sequence[Anchor]) -> Iterator[None]:
     """Hold these anchors during the with block.
 
     Raises StoreAccessError, and StoreChangedError if a path now leads to another folder.
     """
     with ExitStack() as stack:
-        for anchor in wanted:
+        for anchor in folders:
             with explained(anchor.place, "be opened"):
                 _hold(anchor)
             stack.callback(_let_go, anchor)
@@ -243,17 +224,17 @@ def _hold(anchor: Anchor) -> None:
             if not stack:
                 del _held[anchor.name]
             raise
-        stack.append(_Held(anchor, descriptor))
+        stack.append(_OpenAnchor(anchor, descriptor))
 
 
 def _let_go(anchor: Anchor) -> None:
     with _guard:
         stack = _held[anchor.name]
-        held = next(one for one in reversed(stack) if one.anchor == anchor)
-        held.uses -= 1
-        if held.uses == 0:
-            stack.remove(held)
-            os.close(held.descriptor)
+        entry = next(one for one in reversed(stack) if one.anchor == anchor)
+        entry.uses -= 1
+        if entry.uses == 0:
+            stack.remove(entry)
+            os.close(entry.descriptor)
         if not stack:
             del _held[anchor.name]
 
@@ -319,8 +300,8 @@ def _open_real(real: str) -> int:
     """
     above = _above(real, strictly=True)
     if above is not None:
-        held, names = above
-        return _walk(held.descriptor, names, real)
+        base, names = above
+        return _walk(base.descriptor, names, real)
     root = os.open("/", _FOLDER)
     try:
         return _walk(root, [name for name in real.split("/") if name], real)
@@ -328,7 +309,7 @@ def _open_real(real: str) -> int:
         os.close(root)
 
 
-def _walk(start: int, names: Sequence[str], path: str, create: _Held | None = None) -> int:
+def _walk(start: int, names: Sequence[str], path: str, create: _OpenAnchor | None = None) -> int:
     """Return a descriptor of the folder at the relative path `names`, which begins at the folder `start`.
 
     If the anchor `create` is given, missing folders are created. They get the owner that the anchor specifies.
@@ -348,7 +329,7 @@ def _walk(start: int, names: Sequence[str], path: str, create: _Held | None = No
     return descriptor
 
 
-def _step(folder: int, name: str, path: str, create: _Held | None) -> int:
+def _step(folder: int, name: str, path: str, create: _OpenAnchor | None) -> int:
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except FileNotFoundError:
@@ -373,15 +354,7 @@ def _refusal(error: OSError, folder: int, name: str, path: str) -> Exception:
     return error
 
 
-def refused_link(path: AnyPath) -> StoreAccessError:
-    """Return the error for a path that is a link, or that contains one."""
-    return StoreAccessError(
-        f"{os.fspath(path)}: is a link, but a store is written only in its own folder; replace "
-        f"the link with its target"
-    )
-
-
-def _above(path: AnyPath, strictly: bool = False) -> tuple[_Held, list[str]] | None:
+def _above(path: AnyPath, strictly: bool = False) -> tuple[_OpenAnchor, list[str]] | None:
     """Return the innermost anchor at or above a path, and the names that lead from it to the path.
 
     With `strictly`, an anchor at the path itself is ignored.
@@ -391,9 +364,9 @@ def _above(path: AnyPath, strictly: bool = False) -> tuple[_Held, list[str]] | N
     text = os.path.abspath(path)
     names: list[str] = []
     while True:
-        held = _held.get(text)
-        if held and (names or not strictly):
-            return held[-1], names[::-1]
+        anchors_here = _held.get(text)
+        if anchors_here and (names or not strictly):
+            return anchors_here[-1], names[::-1]
         text, name = os.path.split(text)
         if not name:
             return None
@@ -412,8 +385,8 @@ def at(path: AnyPath) -> Iterator[tuple[int | None, str]]:
     if above is None:
         yield None, os.fspath(path)
         return
-    held, names = above
-    folder = _walk(held.descriptor, names[:-1], os.fspath(path))
+    base, names = above
+    folder = _walk(base.descriptor, names[:-1], os.fspath(path))
     try:
         yield folder, names[-1]
     finally:
@@ -432,15 +405,15 @@ def open_anchored(path: AnyPath, flags: int, mode: int = 0o666) -> int:
     above = _above(path)
     if above is None:
         return os.open(path, flags, mode)
-    held, names = above
+    base, names = above
     if not names:
-        return os.open(".", flags & ~(os.O_CREAT | os.O_EXCL), dir_fd=held.descriptor)
+        return os.open(".", flags & ~(os.O_CREAT | os.O_EXCL), dir_fd=base.descriptor)
     with at(path) as (folder, name):
         assert folder is not None
         # Another user may have put a FIFO here. Without O_NONBLOCK, opening it would wait for ever.
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK
         try:
-            descriptor = _open_or_create(folder, name, flags, mode, held.anchor.owner)
+            descriptor = _open_or_create(folder, name, flags, mode, base.anchor.owner)
         except OSError as error:
             raise _refusal(error, folder, name, os.fspath(path)) from None
         try:
@@ -499,11 +472,11 @@ def _is_new(folder: int) -> bool:
 
     If root has just created the folder, both conditions are true.
     """
-    listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:
-        return os.fstat(listed).st_uid == 0 and not os.listdir(listed)
+        return os.fstat(listing).st_uid == 0 and not os.listdir(listing)
     finally:
-        os.close(listed)
+        os.close(listing)
 
 
 def make_folders(path: AnyPath) -> None:
@@ -512,8 +485,8 @@ def make_folders(path: AnyPath) -> None:
     if above is None:
         os.makedirs(path, exist_ok=True)
         return
-    held, names = above
-    os.close(_walk(held.descriptor, names, os.fspath(path), create=held))
+    base, names = above
+    os.close(_walk(base.descriptor, names, os.fspath(path), create=base))
 
 
 def make_own_folder(path: AnyPath) -> None:
@@ -545,8 +518,8 @@ def is_own_folder(path: AnyPath) -> bool:
         status = os.fstat(descriptor)
     finally:
         os.close(descriptor)
-    others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return status.st_uid == os.geteuid() and not others
+    writable = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return status.st_uid == os.geteuid() and not writable
 
 
 @contextmanager
@@ -603,18 +576,39 @@ def give(path: AnyPath) -> None:
             os.close(descriptor)
 
 
-class Anchored(Generic[Task, Result]):
-    """Wraps a function for tasks that may run in other processes.
+def refuse_links(root: Path, names: Iterable[str], allowed: Path | None = None) -> None:
+    """Refuse symbolic links among these entries of `root`, and at any depth below them.
 
-    Each call holds the anchors (open folders) that were held in the creating process when this object was created.
+    Args:
+        root: may be a link itself.
+        names: names in `root`; missing entries are skipped.
+        allowed: a folder to which a link directly in `root` may lead.
+
+    Raises:
+        StoreError: for the first link found.
+        StoreAccessError: a folder cannot be read.
     """
+    for name in names:
+        path = root / name
+        if path.is_symlink():
+            if allowed is None or path.resolve() != allowed.resolve():
+                raise refused_link(path)
+            # This link may be followed. But the folder to which it leads must not contain links.
+            path = allowed
+        if path.is_dir():
+            _refuse_below(path)
 
-    def __init__(self, function: Callable[[Task], Result]) -> None:
-        self.function, self._anchors = function, anchors()
 
-    def __call__(self, task: Task) -> Result:
-        with holding(self._anchors):
-            return self.function(task)
+def _refuse_below(folder: Path) -> None:
+    with explained(folder, "be read"), os.scandir(folder) as entries:
+        below = []
+        for entry in entries:
+            if entry.is_symlink():
+                raise refused_link(Path(entry.path))
+            if entry.is_dir(follow_symlinks=False):
+                below.append(Path(entry.path))
+    for path in below:
+        _refuse_below(path)
 
 
 class AnchoredRunner(WrappedRunner):
@@ -622,4 +616,12 @@ class AnchoredRunner(WrappedRunner):
 
     def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
         """Return a function that calls `function`, and holds this process's anchors (open folders) during the call."""
-        return Anchored(function)
+        return partial(_call_anchored, anchors(), function)
+
+
+def _call_anchored(
+    folders: Sequence[Anchor], function: Callable[[Task], Result], task: Task
+) -> Result:
+    # The task may run in another process, which does not hold the anchors yet.
+    with holding(folders):
+        return function(task)

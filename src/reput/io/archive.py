@@ -7,20 +7,18 @@ content.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
 import posixpath
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property, lru_cache, partial
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -44,8 +42,17 @@ from reput.format.archive import (
     decode_manifest,
     problem_since,
 )
-from reput.format.consume_queue import ENTRY_BYTES
-from reput.format.file_names import ARCHIVE_MANIFEST, is_folder_name
+from reput.format.archive_index import (
+    DIGESTS,
+    GROUP_ROWS,
+    KEY_SCHEMA,
+    MOST_TOPIC_BYTES,
+    QUEUE_SCHEMA,
+    QUEUES,
+    digests_of,
+    queues_of,
+)
+from reput.format.file_names import ARCHIVE_MANIFEST
 from reput.format.parquet_footer import TAIL_BYTES, check_footer
 from reput.format.parquet_pages import pages_of
 from reput.format.seekable_zstd import FRAME_BYTES, Frames, decode_tail, tail_bytes
@@ -55,31 +62,8 @@ from reput.io.object_store import ObjectStore
 from reput.io.places import LOCAL_ARCHIVE, is_url, not_an_archive
 from reput.io.user_cache import OwnCache
 
-DIGESTS, QUEUES = b"reput.digests", b"reput.queues"
-"""Names under which the metadata of an index stores two lists: the SHA-256 of each row group, and the queues.
-
-Only an index of queue entries has the list of queues. Both lists are in the order of the rows.
-"""
-GROUP_ROWS = 1 << 16
 # Limits on sizes that the archive's own metadata states: damaged or hostile metadata must not exhaust memory.
 _MOST_GROUP_BYTES = 64 << 20
-MOST_QUEUE_OFFSET = (1 << 62) // ENTRY_BYTES
-KEY_SCHEMA = pa.schema([("key_hash", pa.int32()), ("physical_offset", pa.int64())])
-QUEUE_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("queue_id", pa.int32()),
-        ("queue_offset", pa.int64()),
-        ("physical_offset", pa.int64()),
-        ("size", pa.int32()),
-        ("store_timestamp", pa.timestamp("ms", "UTC")),
-        ("tags_code", pa.int64()),
-        ("batch_size", pa.int16()),
-    ]
-)
-_MOST_TOPIC_BYTES = 1024
-_MOST_QUEUES = 1 << 20
-"""Maximum number of queues in an index. As objects, they take at most about 300 MB."""
 _KEPT_BYTES = 128 << 20
 _MOST_CACHED_BYTES = 64 << 20
 _CACHE_BYTES = 1 << 30
@@ -91,28 +75,6 @@ _FRAMES_IN_THREADS = 32
 _FRAMES_PER_TASK = 16
 _Key = TypeVar("_Key")
 _Item = TypeVar("_Item")
-
-
-class QueueRows(NamedTuple):
-    """The rows of one queue in a queue index.
-
-    Attributes:
-        topic, queue_id: the queue
-        row: index of its first row
-        rows: how many rows it has
-        least, greatest: its least and greatest queue offset
-        follows: whether its rows have consecutive queue offsets
-        is_batch: whether it is a batch queue (5.x), in which a row covers several queue offsets
-    """
-
-    topic: str
-    queue_id: int
-    row: int
-    rows: int
-    least: int
-    greatest: int
-    follows: bool
-    is_batch: bool
 
 
 class _Kept(OrderedDict[Any, Any]):
@@ -132,7 +94,7 @@ class _Kept(OrderedDict[Any, Any]):
             _, (_, gone) = self.popitem(last=False)
             self._bytes -= gone
 
-    def found(self, key: Any) -> Any:
+    def get_recent(self, key: Any) -> Any:
         if key not in self:
             return None
         self.move_to_end(key)
@@ -153,8 +115,8 @@ class ParquetIndex:
                 )
             )
             pairs = self.metadata.metadata or {}
-            self.digests = _digests_of(pairs[DIGESTS], self.metadata.num_row_groups)
-            self.queues = _queues_of(pairs.get(QUEUES), part.rows)
+            self.digests = digests_of(pairs[DIGESTS], self.metadata.num_row_groups)
+            self.queues = queues_of(pairs.get(QUEUES), part.rows)
             self._is_of_queues = QUEUES in pairs
             self.ranges = [self._range(group) for group in range(self.metadata.num_row_groups)]
         except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
@@ -192,19 +154,19 @@ class ParquetIndex:
         try:
             texts = ["topic"] if self._is_of_queues else None
             file = pq.ParquetFile(source, metadata=self.metadata, read_dictionary=texts)
-            found = file.read_row_group(number)
+            rows = file.read_row_group(number)
             # Topics are read as a dictionary, which has each topic once. The cast below repeats the topic in each row.
             # A long topic could then take gigabytes, so check the lengths first.
             if self._is_of_queues:
-                topics = found.column("topic").combine_chunks().dictionary
-                if (pc.max(pc.binary_length(topics)).as_py() or 0) > _MOST_TOPIC_BYTES:
-                    raise LookupError(f"a topic has more than {_MOST_TOPIC_BYTES:,} bytes")
-            found = found.cast(schema)
+                topics = rows.column("topic").combine_chunks().dictionary
+                if (pc.max(pc.binary_length(topics)).as_py() or 0) > MOST_TOPIC_BYTES:
+                    raise LookupError(f"a topic has more than {MOST_TOPIC_BYTES:,} bytes")
+            rows = rows.cast(schema)
         except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError) as error:
             raise FormatError(self.path, start, f"cannot be decoded: {error}") from None
-        if any(column.null_count for column in found.columns):
+        if any(column.null_count for column in rows.columns):
             raise FormatError(self.path, start, "has nulls")
-        return found
+        return rows
 
     def _check_pages(self, number: int, data: bytes) -> None:
         """Raise FormatError if pages of a row group are longer than the file's footer states."""
@@ -235,13 +197,13 @@ class ParquetIndex:
         return self._bounds("max", 1 << 31)
 
     def _bounds(self, which: str, last: int) -> npt.NDArray[np.int64]:
-        found = []
+        hashes = []
         for group in range(len(self.ranges)):
             bound = getattr(self.metadata.row_group(group).column(0).statistics, which, None)
             if not isinstance(bound, int):
                 raise FormatError(self.path, 0, f"row group {group} has no statistics of its keys")
-            found.append(bound)
-        return np.array([*found, last], np.int64)
+            hashes.append(bound)
+        return np.array([*hashes, last], np.int64)
 
 
 def _cut(data: memoryview, position: int, length: int) -> memoryview:
@@ -326,21 +288,37 @@ class Archive:
         self._decoded = _Kept(_KEPT_BYTES)
         self._directories = _Kept(_KEPT_BYTES)
 
+    @classmethod
+    def manifest_in(cls, objects: ObjectStore) -> Manifest:
+        """Return the manifest of an archive. Raises StoreNotFoundError, StoreAccessError, FormatError."""
+        return cls.manifest_of(objects, objects.get(ARCHIVE_MANIFEST).data)
+
+    @staticmethod
+    def manifest_of(objects: ObjectStore, data: bytes) -> Manifest:
+        """Parse a manifest, and check the broker's settings in it. Raises FormatError."""
+        try:
+            manifest = decode_manifest(data)
+            _config_of(manifest)
+        except ValueError as error:
+            path = posixpath.join(objects.place, ARCHIVE_MANIFEST)
+            raise FormatError(path, 0, str(error)) from None
+        return manifest
+
     def _read_manifest(self) -> Manifest:
         """Return the manifest. For a bucket, the cached manifest is used if the bucket still has the same version."""
         if not self._is_cached:
-            return read_manifest(self.objects)
+            return self.manifest_in(self.objects)
         name = kept_manifest(self.place, self.options)
-        kept = self._cache.read(name, _MOST_CACHED_BYTES)
-        version, _, data = (kept or b"").partition(b"\n")
+        cached = self._cache.read(name, _MOST_CACHED_BYTES)
+        version, _, data = (cached or b"").partition(b"\n")
         before = None
         if version:
             with suppress(FormatError):
-                before = manifest_of(self.objects, data)
+                before = self.manifest_of(self.objects, data)
             if before and self.objects.has_version(ARCHIVE_MANIFEST, version.decode()):
                 return before
-        found = self.objects.get(ARCHIVE_MANIFEST)
-        manifest = manifest_of(self.objects, found.data)
+        stored_manifest = self.objects.get(ARCHIVE_MANIFEST)
+        manifest = self.manifest_of(self.objects, stored_manifest.data)
         # No archiver writes a manifest that contradicts the previous one. So somebody has put an older manifest back,
         # or has replaced objects.
         if before and (problem := problem_since(before, manifest)):
@@ -350,7 +328,9 @@ class Archive:
             )
         # Reading must succeed even if the cache cannot be written.
         with suppress(StoreError):
-            self._cache.write(name, found.version.encode() + b"\n" + found.data, _CACHE_BYTES)
+            self._cache.write(
+                name, stored_manifest.version.encode() + b"\n" + stored_manifest.data, _CACHE_BYTES
+            )
         return manifest
 
     @cached_property
@@ -383,24 +363,24 @@ class Archive:
             CorruptMessageError: the bytes differ from the archived ones.
             StoreNotFoundError, StoreAccessError, StoreChangedError: the object cannot be read.
         """
-        parts, end, left = [], min(position + length, file.data_bytes), length
+        parts, end, missing = [], min(position + length, file.data_bytes), length
         while position < end:
             # Each piece ends where a frame ends, so that no frame is decompressed twice.
             stop = min(position // FRAME_BYTES * FRAME_BYTES + _READ_AT_ONCE_BYTES, end)
             parts.append(self._read(file, position, stop))
-            position, left = stop, left - (stop - position)
-        return parts[0] if len(parts) == 1 and not left else b"".join([*parts, bytes(left)])
+            position, missing = stop, missing - (stop - position)
+        return parts[0] if len(parts) == 1 and not missing else b"".join([*parts, bytes(missing)])
 
     def _read(self, file: LogFile, position: int, stop: int) -> bytes:
         first, last = position // FRAME_BYTES, -(-stop // FRAME_BYTES)
-        known = [self._decoded.found((file.object, frame)) for frame in range(first, last)]
-        if any(one is None for one in known):
-            known = self.frames(file, first, last)
+        frames = [self._decoded.get_recent((file.object, frame)) for frame in range(first, last)]
+        if any(one is None for one in frames):
+            frames = self.frames(file, first, last)
             # Cache only short reads. A longer read is a scan: its frames are not read again, and would evict others.
             if last - first <= 16:
-                for frame, data in enumerate(known, first):
+                for frame, data in enumerate(frames, first):
                     self._decoded.take((file.object, frame), data, len(data))
-        data = known[0] if len(known) == 1 else b"".join(known)
+        data = frames[0] if len(frames) == 1 else b"".join(frames)
         return data[position - first * FRAME_BYTES : stop - first * FRAME_BYTES]
 
     def frames(self, file: LogFile, first: int, last: int) -> list[bytes]:
@@ -428,8 +408,8 @@ class Archive:
             for at in range(first, last, _FRAMES_PER_TASK)
         ]
         with ThreadPoolExecutor(usable_cpus()) as pool:
-            found = pool.map(lambda piece: [content(number) for number in piece], pieces)
-            return list(chain.from_iterable(found))
+            parts = pool.map(lambda piece: [content(number) for number in piece], pieces)
+            return list(chain.from_iterable(parts))
 
     def _content(self, file: LogFile, frames: Frames, number: int, stored: memoryview) -> bytes:
         """Decompress one frame. Raises CorruptMessageError."""
@@ -450,33 +430,33 @@ class Archive:
 
     def directory(self, file: LogFile) -> Frames:
         """Return positions and digests of the frames of a log file. Raises FormatError, and the errors of `index`."""
-        found: Frames | FormatError | None = self._directories.found(file.object)
-        if found is None:
+        frames: Frames | FormatError | None = self._directories.get_recent(file.object)
+        if frames is None:
             length = tail_bytes(file.frames)
             try:
                 tail = self._verified(file.object, file.tail_start, length, file.tail_sha256)
-                found = decode_tail(tail, file.data_bytes, file.tail_start)
+                frames = decode_tail(tail, file.data_bytes, file.tail_start)
             except FormatError as error:
-                found = error
+                frames = error
             except ValueError as error:
-                found = FormatError(self.path(file.object), file.tail_start, str(error))
+                frames = FormatError(self.path(file.object), file.tail_start, str(error))
             # Errors are cached as well. Otherwise a scan would request the damaged tail again for every frame.
-            self._directories.take(file.object, found, length)
-        if isinstance(found, FormatError):
+            self._directories.take(file.object, frames, length)
+        if isinstance(frames, FormatError):
             # Raise a copy: the traceback of the cached error itself would grow each time that it is raised.
-            raise FormatError(found.path, found.offset, found.reason)
-        return found
+            raise FormatError(frames.path, frames.offset, frames.reason)
+        return frames
 
     def index(self, part: IndexObject) -> ParquetIndex:
         """Return an index. Only its footer is read. Raises FormatError, StoreNotFoundError, StoreAccessError."""
-        found: ParquetIndex | None = self._directories.found(part.object)
-        if found is None:
+        index: ParquetIndex | None = self._directories.get_recent(part.object)
+        if index is None:
             start = part.object_bytes - part.footer_bytes
             footer = self._verified(part.object, start, part.footer_bytes, part.footer_sha256)
-            found = ParquetIndex(part, footer, self.path(part.object))
+            index = ParquetIndex(part, footer, self.path(part.object))
             # Count the memory of the parsed metadata as four times the size of the footer.
-            self._directories.take(part.object, found, 4 * len(footer))
-        return found
+            self._directories.take(part.object, index, 4 * len(footer))
+        return index
 
     def group(self, index: ParquetIndex, number: int, *, is_kept: bool = True) -> pa.Table:
         """Return a row group of an index. Raises the errors of the method `index`.
@@ -487,14 +467,14 @@ class Archive:
             is_kept: whether to cache it on disk for later processes; pass False if all row groups are read
         """
         key = index.part.object, number
-        found: pa.Table | None = self._decoded.found(key)
-        if found is None:
+        rows: pa.Table | None = self._decoded.get_recent(key)
+        if rows is None:
             start, stop = index.ranges[number]
             digest = index.digests[number]
             data = self._verified(index.part.object, start, stop - start, digest, is_kept=is_kept)
-            found = index.table(number, data)
-            self._decoded.take(key, found, found.nbytes)
-        return found
+            rows = index.table(number, data)
+            self._decoded.take(key, rows, rows.nbytes)
+        return rows
 
     def _range(self, name: str, start: int, length: int) -> bytes:
         """Read a range of an object that the manifest names.
@@ -525,9 +505,13 @@ class Archive:
     ) -> bytes:
         """Return a range of an object, from the cache or the archive. Raises FormatError if its digest differs."""
         # The cached file is verified as well, because the name alone does not prove its content.
-        kept = self._cache.read(digest, _MOST_CACHED_BYTES) if self._is_cached else None
-        if kept is not None and hashlib.sha256(kept).hexdigest() == digest and len(kept) == length:
-            return kept
+        cached = self._cache.read(digest, _MOST_CACHED_BYTES) if self._is_cached else None
+        if (
+            cached is not None
+            and hashlib.sha256(cached).hexdigest() == digest
+            and len(cached) == length
+        ):
+            return cached
         data = self._range(name, start, length)
         if hashlib.sha256(data).hexdigest() != digest:
             raise FormatError(
@@ -561,21 +545,6 @@ def objects_at(place: str, options: Mapping[str, str]) -> ObjectStore:
     return Bucket(place, options) if is_url(place) else ObjectFolder(place, is_made=False)
 
 
-def read_manifest(objects: ObjectStore) -> Manifest:
-    """Return the manifest of an archive. Raises StoreNotFoundError, StoreAccessError, FormatError."""
-    return manifest_of(objects, objects.get(ARCHIVE_MANIFEST).data)
-
-
-def manifest_of(objects: ObjectStore, data: bytes) -> Manifest:
-    """Parse a manifest, and check the broker's settings in it. Raises FormatError."""
-    try:
-        found = decode_manifest(data)
-        _config_of(found)
-    except ValueError as error:
-        raise FormatError(posixpath.join(objects.place, ARCHIVE_MANIFEST), 0, str(error)) from None
-    return found
-
-
 def _config_of(manifest: Manifest) -> StoreConfig:
     """Return the broker's settings. Raises ValueError."""
     try:
@@ -591,53 +560,3 @@ def opened(place: str, options: tuple[tuple[str, str], ...], generation: int) ->
     The returned archive has at least this generation.
     """
     return Archive(place, dict(options))
-
-
-def packed(queues: Iterable[QueueRows]) -> bytes:
-    """Return the list of queues for an index's metadata: JSON, compressed, in base 64."""
-    text = json.dumps([list(queue) for queue in queues], separators=(",", ":")).encode()
-    return base64.b64encode(
-        len(text).to_bytes(8, "little") + pa.Codec("zstd").compress(text, asbytes=True)
-    )
-
-
-def _digests_of(data: bytes, groups: int) -> list[str]:
-    """Parse the digests of an index with this number of row groups. Raises ValueError."""
-    # A digest has 64 digits, two quotes, and a comma with a space.
-    if len(data) > 68 * groups + 2:
-        raise ValueError(f"the index's list of digests has {len(data):,} bytes")
-    return msgspec.json.decode(data, type=list[str])
-
-
-def _queues_of(data: bytes | None, rows: int) -> tuple[QueueRows, ...]:
-    """Parse the queues of an index with this number of rows. Raises ValueError, TypeError."""
-    text = b"[]" if data is None else _unpacked(data)
-    if text.count(b"[") > _MOST_QUEUES:
-        raise ValueError(f"the index's list of queues has more than {_MOST_QUEUES:,} queues")
-    # With a type, decoding ends at the first other value. Such values could take thirty times the memory of their text.
-    found = tuple(msgspec.json.decode(text, type=list[QueueRows]))
-    row = 0
-    for queue in found:
-        is_right = is_folder_name(queue.topic) and 0 <= queue.queue_id < 1 << 31
-        are_right = 0 <= queue.least <= queue.greatest < MOST_QUEUE_OFFSET
-        if queue.follows and queue.rows != queue.greatest - queue.least + 1:
-            are_right = False
-        if not is_right or not are_right or queue.row != row or queue.rows < 1:
-            raise ValueError(f"has an impossible queue: {queue.topic!r}")
-        row += queue.rows
-    if found and row != rows:
-        raise ValueError(
-            f"the index's list of queues states {row:,} rows, but the index has {rows:,}"
-        )
-    return found
-
-
-def _unpacked(data: bytes) -> bytes:
-    stored = base64.b64decode(data)
-    length = int.from_bytes(stored[:8], "little")
-    if length > _MOST_CACHED_BYTES:
-        raise ValueError(
-            f"the index's list of queues has {length:,} bytes, more than {_MOST_CACHED_BYTES:,}"
-        )
-    text: bytes = pa.Codec("zstd").decompress(stored[8:], length, asbytes=True)
-    return text

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from reput.base import Closing
 from reput.errors import FormatError, StoreChangedError, StoreNotFoundError
 from reput.format.archive import LogFile, Snapshot
+from reput.format.archive_index import MOST_QUEUE_OFFSET, QueueRows
 from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, BATCH_ENTRY_DTYPE, NOT_COMPACTED
 from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.format.consume_queue import ENTRY_BYTES
@@ -36,7 +37,7 @@ from reput.format.file_names import (
     offset_file_name,
     parse_offset_file_name,
 )
-from reput.io.archive import MOST_QUEUE_OFFSET, Archive, ParquetIndex, QueueRows, opened, path_of
+from reput.io.archive import Archive, ParquetIndex, opened, path_of
 from reput.io.places import LOCAL_ARCHIVE
 
 # Bytes per read in a search for a byte that is not zero.
@@ -186,6 +187,11 @@ class ArchiveFiles:
 
     def __call__(self, path: str) -> ArchivedFile:
         return storage_in(self).open(path)
+
+    @property
+    def archive(self) -> Archive:
+        """Return the archive. Each process opens it only once."""
+        return opened(self.place, self.options, self.generation)
 
 
 class ArchiveStorage:
@@ -341,7 +347,7 @@ class ArchiveStorage:
             for rows in index.queues:
                 name = rows.topic, rows.queue_id
                 spans[name] = (*spans.get(name, ()), _QueueSpan(index, rows))
-        queues = {name: _Queue(found) for name, found in spans.items()}
+        queues = {name: _Queue(queue_spans) for name, queue_spans in spans.items()}
         log = archive.manifest.log
         most = (log[-1].end - log[0].begin if log else 0) // MIN_RECORD_BYTES + _MOST_GAPS
         for (topic, queue_id), queue in queues.items():
@@ -375,9 +381,9 @@ class ArchiveStorage:
         where, folders = f"{self.root}/{inside}", self._folders[kind]
         queue_ids = folders.get(parts[0], ()) if parts else ()
         if len(parts) < 2:
-            for one in queue_ids if parts else folders:
-                if name in (None, str(one)):
-                    yield ArchiveEntry(f"{where}/{one}", 0, True)
+            for queue_id in queue_ids if parts else folders:
+                if name in (None, str(queue_id)):
+                    yield ArchiveEntry(f"{where}/{queue_id}", 0, True)
             return
         if len(parts) > 2 or not parts[1].isdigit() or int(parts[1]) not in queue_ids:
             return
@@ -427,13 +433,13 @@ class ArchiveStorage:
             begin, end = max(first - before, 0), min(stop - before, rows.rows)
             for part, at in self._rows(index, rows.row + begin, rows.row + end):
                 place = before + at - rows.row - first
-                found = entries[place : place + len(part)]
+                batches = entries[place : place + len(part)]
                 for name in ("physical_offset", "size", "tags_code", "batch_size"):
-                    found[name] = part.column(name).to_numpy()
-                found["base_offset"] = part.column("queue_offset").to_numpy()
+                    batches[name] = part.column(name).to_numpy()
+                batches["base_offset"] = part.column("queue_offset").to_numpy()
                 times = part.column("store_timestamp").to_numpy()
-                found["store_timestamp"] = times.astype("datetime64[ms]").astype(np.int64)
-                found["compacted_offset"] = NOT_COMPACTED
+                batches["store_timestamp"] = times.astype("datetime64[ms]").astype(np.int64)
+                batches["compacted_offset"] = NOT_COMPACTED
             before += rows.rows
         return entries
 
@@ -480,10 +486,10 @@ class ArchiveStorage:
             return
         # A hole is a range of the log that was never archived. A missing message lies between the messages of the known
         # entries before and after it. If a hole lies between these two, the message may be in the hole.
-        known = np.flatnonzero(~is_unused & (entries["size"] != _PRE_BLANK_BYTES))
+        used = np.flatnonzero(~is_unused & (entries["size"] != _PRE_BLANK_BYTES))
         unused = np.flatnonzero(is_unused)
-        after = np.searchsorted(known, unused)
-        offsets = np.concatenate([[-1], entries["physical_offset"][known], [MOST_QUEUE_OFFSET]])
+        after = np.searchsorted(used, unused)
+        offsets = np.concatenate([[-1], entries["physical_offset"][used], [MOST_QUEUE_OFFSET]])
         for begin, end in self._holes:
             is_unused[unused[(offsets[after] < end) & (begin <= offsets[after + 1])]] = False
         entries["size"][is_unused] = _PRE_BLANK_BYTES
@@ -503,27 +509,27 @@ class ArchiveStorage:
         If several rows have the same queue offset, the first one is kept.
         """
         at = rows.column("queue_offset").to_numpy() - first
-        wanted = (at >= 0) & (at < len(entries))
+        is_inside = (at >= 0) & (at < len(entries))
         # Assign in reverse order, because NumPy keeps the last value that is assigned to a place.
-        at = at[wanted][::-1]
+        at = at[is_inside][::-1]
         for name in ("physical_offset", "size", "tags_code"):
-            entries[name][at] = rows.column(name).to_numpy()[wanted][::-1]
+            entries[name][at] = rows.column(name).to_numpy()[is_inside][::-1]
 
 
 class _Unchanged:
     """A `reput.io.storage.Watch` of files that never change. Only its first call reports a change."""
 
     def __init__(self) -> None:
-        self._was_asked = False
+        self._is_old = False
 
     def changed(self) -> bool:
-        was_asked, self._was_asked = self._was_asked, True
+        was_asked, self._is_old = self._is_old, True
         return not was_asked
 
 
 def storage_in(files: ArchiveFiles) -> ArchiveStorage:
     """Return a storage that opens an archive's files. Each process opens the archive only once."""
-    return ArchiveStorage(opened(files.place, files.options, files.generation))
+    return ArchiveStorage(files.archive)
 
 
 def read_snapshot(archive: Archive, snapshot: Snapshot) -> dict[str, bytes]:

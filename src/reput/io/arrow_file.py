@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.ipc
 
+from reput.errors import explained
+from reput.io.places import is_url
 from reput.io.private import create_like_folder
 from reput.io.staged import reading, writing
-from reput.io.storage import is_url
-from reput.io.writer import explained
 
 # Maximum number of fetched objects that a process keeps in a cache.
 _MOST_FETCHED = 32
@@ -79,3 +79,12 @@ def map_array(path: str) -> npt.NDArray[Any]:
     with reading(path) as local:
         mapped: npt.NDArray[Any] = np.load(local, mmap_mode="r")
     return mapped
+
+
+class ArrowFile:
+    """Files of Arrow batches, and of one NumPy array (.npy)."""
+
+    write = staticmethod(write_arrow)
+    map = staticmethod(map_arrow)
+    write_array = staticmethod(save_array)
+    map_array = staticmethod(map_array)

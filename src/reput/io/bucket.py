@@ -59,18 +59,13 @@ _NEEDS_CHECKSUM = re.compile(r"Content-MD5 or .{1,60} required", re.IGNORECASE)
 _TRANSIENT = re.compile(r"HTTP error: |status code: (408|429|5\d\d) ")
 
 
-def is_bucket(path: str | PathLike[str]) -> bool:
-    """Return whether a path is a URL of a bucket that `Bucket` can write."""
-    return urlsplit(os.fspath(path)).scheme in _VARIABLES
-
-
 class Bucket:
     """See `reput.io.object_store.ObjectStore`. A version is an ETag; in Cloud Storage, it is a generation."""
 
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
         """Open the bucket or folder at `url`, without sending a request. Raises UsageError, MissingExtraError."""
         self.place, self._options = url.rstrip("/"), dict(options)
-        if urlsplit(url).scheme not in _VARIABLES:
+        if not self.accepts(url):
             raise UsageError(
                 f"{url}: conditional writes are not supported there; choose a bucket of S3, GCS "
                 f"or Azure, or a folder"
@@ -78,6 +73,19 @@ class Bucket:
         self._is_s3 = url.startswith("s3:")
         self._version = "version" if url.startswith(("gs:", "gcs:")) else "e_tag"
         self._obstore, self._store = _open(self.place, self._options)
+
+    @staticmethod
+    def accepts(path: str | PathLike[str]) -> bool:
+        """Return whether a path is a URL of a bucket that this class can write."""
+        return urlsplit(os.fspath(path)).scheme in _VARIABLES
+
+    def settings(self) -> dict[str, str]:
+        """Return the settings of the bucket for libraries that use the Rust crate object_store."""
+        return object_settings(self.place, self._options)
+
+    def check_conditions(self, folder: str) -> None:
+        """Test whether the bucket heeds the conditions of writes, with an object in `folder`. Raises UsageError."""
+        check_conditions(self, folder)
 
     def __reduce__(self) -> tuple[type[Bucket], tuple[str, dict[str, str]]]:
         return type(self), (self.place, self._options)
@@ -126,23 +134,23 @@ class Bucket:
             # After a time-out, obstore's thread still takes chunks from `upload`. If `is_over` is true, `upload` raises
             # an error instead, so that obstore aborts the upload.
             upload.is_over = True
-        if (found := self.head(name).size) != upload.size:
+        if (size := self.head(name).size) != upload.size:
             raise StoreAccessError(
-                f"{self.place}/{name}: has {found} bytes instead of {upload.size} after the upload; "
+                f"{self.place}/{name}: has {size} bytes instead of {upload.size} after the upload; "
                 f"run the command again"
             )
         return upload.size
 
     def get(self, name: str) -> StoredObject:
-        found = self._ask(name, POLICY.metadata, lambda: self._obstore.get(self._store, name))
-        check_readable(f"{self.place}/{name}", found.meta["size"])
-        limit = POLICY.for_bytes(found.meta["size"])
-        data = self._ask(name, limit, lambda: bytes(found.bytes()))
-        return StoredObject(data, str(found.meta[self._version]))
+        answer = self._ask(name, POLICY.metadata, lambda: self._obstore.get(self._store, name))
+        check_readable(f"{self.place}/{name}", answer.meta["size"])
+        limit = POLICY.for_bytes(answer.meta["size"])
+        data = self._ask(name, limit, lambda: bytes(answer.bytes()))
+        return StoredObject(data, str(answer.meta[self._version]))
 
     def has_version(self, name: str, version: str) -> bool:
-        found = self._ask(name, POLICY.metadata, lambda: self._obstore.head(self._store, name))
-        return str(found[self._version]) == version
+        head = self._ask(name, POLICY.metadata, lambda: self._obstore.head(self._store, name))
+        return str(head[self._version]) == version
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
         try:
@@ -162,30 +170,30 @@ class Bucket:
         return data
 
     def head(self, name: str) -> ObjectInfo:
-        found = self._ask(name, POLICY.metadata, lambda: self._obstore.head(self._store, name))
-        return _info(found)
+        head = self._ask(name, POLICY.metadata, lambda: self._obstore.head(self._store, name))
+        return _info(head)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        folder, seen = prefix.rpartition("/")[0] or None, set[str]()
-        found = self._list_after(folder, None, seen)
-        while found:
-            yield from (info for info in found if info.name.startswith(prefix))
+        folder, names = prefix.rpartition("/")[0] or None, set[str]()
+        infos = self._list_after(folder, None, names)
+        while infos:
+            yield from (info for info in infos if info.name.startswith(prefix))
             # A server may end a listing early. So request the objects after the last one, until there are none.
-            found = self._list_after(folder, found[-1].name, seen) if self._is_s3 else []
+            infos = self._list_after(folder, infos[-1].name, names) if self._is_s3 else []
 
-    def _list_after(self, folder: str | None, name: str | None, seen: set[str]) -> _Infos:
-        found: _Infos = []
+    def _list_after(self, folder: str | None, name: str | None, names: set[str]) -> _Infos:
+        listing: _Infos = []
         pages = self._obstore.list(self._store, folder, offset=name, chunk_size=_LISTED_AT_ONCE)
         while page := self._asked(self.place, POLICY.metadata, lambda: next(pages, None)):
             infos = list(map(_info, page))
             # A server that ignores `offset` would otherwise keep this loop going for ever.
-            if infos[0].name in seen:
+            if infos[0].name in names:
                 raise StoreAccessError(
                     f"{self.place}: the server repeats its listing from the start, so it ignores start-after"
                 )
-            seen.add(infos[0].name)
-            found += infos
-        return found
+            names.add(infos[0].name)
+            listing += infos
+        return listing
 
     def copy(self, source: str, name: str) -> None:
         """See ObjectStore. The provider copies the bytes. S3 copies objects of at most 5 GB in this way."""
@@ -264,14 +272,14 @@ def object_settings(url: str, options: Mapping[str, str]) -> dict[str, str]:
         url: The place.
         options: The options for `reput.open_store`. Only options named `s3.NAME` are used.
     """
-    given = {name[3:]: value for name, value in options.items() if name.startswith("s3.")}
-    config = {_S3_NAMES[name]: value for name, value in given.items() if name in _S3_NAMES}
-    is_plain = given.get("scheme") == "http"
-    if endpoint := given.get("endpoint_override"):
-        scheme = given.get("scheme", "https")
+    settings = {name[3:]: value for name, value in options.items() if name.startswith("s3.")}
+    config = {_S3_NAMES[name]: value for name, value in settings.items() if name in _S3_NAMES}
+    is_plain = settings.get("scheme") == "http"
+    if endpoint := settings.get("endpoint_override"):
+        scheme = settings.get("scheme", "https")
         config["endpoint"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
         is_plain = config["endpoint"].startswith("http://")
-    if given.get("anonymous") == "true":
+    if settings.get("anonymous") == "true":
         config["skip_signature"] = "true"
     allowed = os.environ.get(f"{_VARIABLES[urlsplit(url).scheme]}_ALLOW_HTTP", "")
     if is_plain or allowed.lower() == "true":
@@ -314,9 +322,9 @@ def _open(url: str, options: Mapping[str, str]) -> tuple[Any, Any]:
     return obstore, store
 
 
-def _info(found: Mapping[str, Any]) -> ObjectInfo:
-    modified = found["last_modified"]
-    return ObjectInfo(found["path"], found["size"], int(modified.timestamp() * 1e6) * 1000)
+def _info(meta: Mapping[str, Any]) -> ObjectInfo:
+    modified = meta["last_modified"]
+    return ObjectInfo(meta["path"], meta["size"], int(modified.timestamp() * 1e6) * 1000)
 
 
 def _reason(error: Exception) -> str:
@@ -340,8 +348,8 @@ def open_object_store(
         StoreAccessError: the place cannot be written.
     """
     if is_url(place):
-        found: ObjectStore = Bucket(str(place), dict(options or {}))
+        store: ObjectStore = Bucket(str(place), dict(options or {}))
     else:
-        found = ObjectFolder(local_path(place))
-    check_conditions(found)
-    return found
+        store = ObjectFolder(local_path(place))
+    check_conditions(store)
+    return store

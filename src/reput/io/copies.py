@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from reput.errors import StoreChangedError, StoreError
-from reput.io.anchors import at, explained, open_anchored, refused_link
+from reput.errors import StoreChangedError, StoreError, explained, refused_link
+from reput.io.anchors import at, open_anchored
 from reput.io.reader import FileReader, data_runs
 from reput.io.writer import FileWriter
 
@@ -78,11 +78,11 @@ def _entries(root: Path, below: str, folder: int, device: int) -> Iterator[TreeE
         if is_folder:
             with explained(path, "be read"):
                 # Open the folder relative to its parent, so that no link can take the place of a folder above.
-                opened = os.open(name, _FOLDER, dir_fd=folder)
+                subfolder = os.open(name, _FOLDER, dir_fd=folder)
             try:
-                yield from _entries(root, inside, opened, device)
+                yield from _entries(root, inside, subfolder, device)
             finally:
-                os.close(opened)
+                os.close(subfolder)
 
 
 def copy_file(source: Path, target: Path, inode: int | None = None) -> None:
@@ -114,8 +114,8 @@ def look_like(path: Path, model: Path) -> None:
 
     Raises StoreAccessError, for example for a link.
     """
-    what = "be given its owner and times"
-    with explained(path, what), _opened(path) as changed, _opened(model) as source:
+    action = "be given its owner and times"
+    with explained(path, action), _opened(path) as changed, _opened(model) as source:
         _copy_look(source, changed)
 
 

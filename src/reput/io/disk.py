@@ -10,21 +10,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from reput.errors import StoreFailedError
+from reput.errors import StoreFailedError, displaced, explained
+from reput.io.local_disk import LocalDisk
 from reput.io.mapped_writer import MappedWriter
 from reput.io.open_files import Pooled
-from reput.io.own_place import check_in_place, displaced
-from reput.io.reader import FileReader, Identity, identity_of
-from reput.io.writer import (
-    FileWriter,
-    delete,
-    explained,
-    make_folder,
-    rename,
-    replacing,
-    sync_folder,
-    write_durable,
-)
+from reput.io.reader import FileReader, Identity, check_in_place
+from reput.io.writer import FileWriter, delete, make_folder, replacing, write_durable
 
 
 class PooledWriter(Pooled[FileWriter]):
@@ -60,7 +51,7 @@ class PooledWriter(Pooled[FileWriter]):
             # Check before opening: if the file was deleted, opening would create a new file of this name.
             self._check(self.identity)
         file = self._open_file()
-        identity = identity_of(file.fileno)
+        identity = file.identity
         if self.identity == (0, 0):
             self.identity = identity
         # If the identity differs, the file was deleted after the check, and `_open_file` has created a new one.
@@ -93,8 +84,8 @@ class PooledWriter(Pooled[FileWriter]):
             self._pins.pop()
 
 
-class Disk:
-    """The file system. Every method raises StoreAccessError if the operating system refuses.
+class Disk(LocalDisk):
+    """The disk of a writable store. Every method raises StoreAccessError if the operating system refuses.
 
     deleted  files that were deleted through this disk and not created again. If another thread still has such a
              file open, `check_in_place` must not report the file
@@ -132,24 +123,12 @@ class Disk:
             make_folder(folder)
             self.sync_folder(folder.parent)
 
-    def create_folder(self, path: Path) -> None:
-        """Create a folder and its missing parents; durable after `sync_folder`."""
-        make_folder(path)
-
-    def sync_folder(self, path: Path) -> None:
-        """Make the names in a folder durable."""
-        sync_folder(path)
-
     def delete(self, path: Path) -> None:
         """Delete a file if it exists; durable after `sync_folder`."""
         # Add the path to `deleted` before the deletion. Another thread may call `check_in_place` during the deletion,
         # and must not report the file.
         self.deleted.add(path)
         delete(path)
-
-    def rename(self, path: Path, name: Path) -> None:
-        """Rename a file; durable after `sync_folder`."""
-        rename(path, name)
 
     def check_in_place(self, path: Path, identity: Identity) -> None:
         """Raise StoreFailedError if an open file was replaced, or was deleted without a call of this object's `delete`.

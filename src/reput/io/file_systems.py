@@ -58,11 +58,11 @@ class FileSystem:
 
         Raises StoreAccessError.
         """
-        wanted = pa.fs.FileSelector(folder, allow_not_found=True, recursive=recursive)
+        selector = pa.fs.FileSelector(folder, allow_not_found=True, recursive=recursive)
         place, limit = self.prefix + folder, self.limits.data if recursive else self.limits.metadata
         with _explained(place):
-            found = within(limit, place, lambda: self.arrow.get_file_info(wanted))
-        return sorted(found, key=lambda info: str(info.path))
+            infos = within(limit, place, lambda: self.arrow.get_file_info(selector))
+        return sorted(infos, key=lambda info: str(info.path))
 
 
 def resolve(url: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
@@ -80,10 +80,10 @@ def resolve(url: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
 def _limits(options: Mapping[str, str]) -> Deadlines:
     """Return the deadlines. A deadline shorter than s3.request_timeout is extended to it. Raises UsageError."""
     try:
-        asked = float(options.get("s3.request_timeout", 0))
+        timeout_s = float(options.get("s3.request_timeout", 0))
     except ValueError as error:
         raise UsageError(f"s3 options: request_timeout: {error}") from None
-    return Deadlines(max(POLICY.metadata, asked), max(POLICY.data, asked))
+    return Deadlines(max(POLICY.metadata, timeout_s), max(POLICY.data, timeout_s))
 
 
 def _resolve(url: str, options: Mapping[str, str], limits: Deadlines) -> tuple[FileSystem, str]:
@@ -134,10 +134,10 @@ def _fsspec(
         ) from None
     try:
         with _explained(url):
-            opened, path = url_to_fs(url, **options)
+            system, path = url_to_fs(url, **options)
     except (ImportError, ValueError) as error:
         raise UsageError(f"{url}: {error}") from None
-    arrow = pa.fs.PyFileSystem(pa.fs.FSSpecHandler(opened))
+    arrow = pa.fs.PyFileSystem(pa.fs.FSSpecHandler(system))
     return FileSystem(arrow, f"{scheme}://", limits), path
 
 

@@ -18,10 +18,9 @@ from pathlib import Path
 from threading import Lock
 from weakref import WeakSet
 
-from reput.errors import StoreLockedError
-from reput.io.anchors import explained, open_anchored
-from reput.io.own_place import check_in_place
-from reput.io.reader import identity_of
+from reput.errors import StoreLockedError, explained
+from reput.io.anchors import open_anchored
+from reput.io.reader import check_in_place, identity_of
 
 _DESCRIPTION_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 # struct flock: type, whence, start, length, process id. The process id must be 0 for OFD locks.
@@ -81,10 +80,10 @@ def is_locked(path: Path) -> bool:
             try:
                 # Only ask who has the lock. Taking the lock, even for a moment, could make a starting broker fail.
                 command = getattr(fcntl, "F_OFD_GETLK", fcntl.F_GETLK)
-                found = fcntl.fcntl(fd, command, _FIRST_BYTE)
+                answer = fcntl.fcntl(fd, command, _FIRST_BYTE)
             finally:
                 os.close(fd)
-    return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -106,12 +105,12 @@ class _LockFile:
         with explained(path, "be opened for its lock"):
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
             self._fd = open_anchored(path, flags, 0o644)
-        self._opened = identity_of(self._fd)
+        self._identity = identity_of(self._fd)
         _open_files.add(self)
 
     def check_in_place(self) -> None:
         """Raise StoreFailedError if the lock file was deleted or replaced. Raises StoreAccessError."""
-        check_in_place(self._path, self._opened)
+        check_in_place(self._path, self._identity)
 
     def try_lock(self) -> bool:
         """Try to lock the file, and return whether it is locked now. Raises StoreAccessError."""

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from reput.io.writer import FileWriter, explained
+from reput.errors import explained
+from reput.io.writer import FileWriter
 
 _NOTHING: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
 # MADV_POPULATE_WRITE of Linux, which Python's mmap module does not define.
@@ -28,6 +29,19 @@ class MappedWriter(FileWriter):
 
     Neither can be used after the file is closed. The memory is released when the last view of them is gone.
     """
+
+    @staticmethod
+    def is_worth_a_flush(flushed: int, written: int, least_pages: int, file_bytes: int) -> bool:
+        """Return whether to flush the bytes from offset `flushed` to offset `written`.
+
+        Both offsets count from the start of a sequence of files, each `file_bytes` long. A full file is always flushed.
+        With least_pages 0, any byte is enough. Source: `MappedFile.isAbleToFlush` (tag rocketmq-all-4.9.3).
+
+        In RocketMQ: OS_PAGE_SIZE.
+        """
+        if written <= flushed or written // file_bytes > flushed // file_bytes:
+            return written > flushed
+        return written // mmap.PAGESIZE - flushed // mmap.PAGESIZE >= least_pages
 
     def __init__(self, path: Path, size: int) -> None:
         """Open or create `path` with `size` bytes, all of them allocated. Raises StoreAccessError."""
@@ -83,16 +97,3 @@ def _allocate(descriptor: int, size: int) -> None:
     # pages as data.
     if hasattr(os, "posix_fallocate") and os.fstat(descriptor).st_blocks * 512 < size:
         os.posix_fallocate(descriptor, 0, size)
-
-
-def is_worth_a_flush(flushed: int, written: int, least_pages: int, file_bytes: int) -> bool:
-    """Return whether to flush the bytes from offset `flushed` to offset `written`.
-
-    Both offsets count from the start of a sequence of files, each `file_bytes` long. A full file is always flushed.
-    With least_pages 0, any byte is enough. Source: `MappedFile.isAbleToFlush` (tag rocketmq-all-4.9.3).
-
-    In RocketMQ: OS_PAGE_SIZE.
-    """
-    if written <= flushed or written // file_bytes > flushed // file_bytes:
-        return written > flushed
-    return written // mmap.PAGESIZE - flushed // mmap.PAGESIZE >= least_pages

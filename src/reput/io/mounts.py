@@ -33,22 +33,22 @@ class Mount(NamedTuple):
     kind: str
     has_local_locks: bool
 
+    @staticmethod
+    def all_with_local_locks(mounts: Path = _MOUNTS) -> list[Mount]:
+        """Return the mounted file systems on which locks may be valid in one view only; none without /proc."""
+        return [mount for mount in _mounts(mounts) if mount.has_local_locks]
 
-def mounts_with_local_locks(mounts: Path = _MOUNTS) -> list[Mount]:
-    """Return the mounted file systems on which locks may be valid in one view only; none without /proc."""
-    return [mount for mount in _mounts(mounts) if mount.has_local_locks]
-
-
-def with_local_locks(folder: str | os.PathLike[str], mounts: Path = _MOUNTS) -> str | None:
-    """Return the type of a folder's file system if locks on it may be valid in one view only, else None."""
-    path = os.path.realpath(folder)
-    found: Mount | None = None
-    for mount in _mounts(mounts):
-        is_below = path == mount.place or path.startswith(mount.place.rstrip("/") + "/")
-        # Of several mounts at one place, the last one is visible.
-        if is_below and (found is None or len(mount.place) >= len(found.place)):
-            found = mount
-    return found.kind if found is not None and found.has_local_locks else None
+    @staticmethod
+    def local_locks_of(folder: str | os.PathLike[str], mounts: Path = _MOUNTS) -> str | None:
+        """Return the type of a folder's file system if locks on it may be valid in one view only, else None."""
+        path = os.path.realpath(folder)
+        nearest: Mount | None = None
+        for mount in _mounts(mounts):
+            is_below = path == mount.place or path.startswith(mount.place.rstrip("/") + "/")
+            # Of several mounts at one place, the last one is visible.
+            if is_below and (nearest is None or len(mount.place) >= len(nearest.place)):
+                nearest = mount
+        return nearest.kind if nearest is not None and nearest.has_local_locks else None
 
 
 def _mounts(path: Path) -> list[Mount]:
@@ -56,7 +56,7 @@ def _mounts(path: Path) -> list[Mount]:
         lines = path.read_text(errors="surrogateescape").splitlines()
     except OSError:
         return []
-    found = []
+    mounts = []
     for line in lines:
         before, dash, after = line.partition(" - ")
         fields, types = before.split(" "), after.split(" ")
@@ -67,5 +67,5 @@ def _mounts(path: Path) -> list[Mount]:
             options = {*fields[5].split(","), *types[2].split(",")}
             is_local = kind.partition(".")[0] in _LOCAL_LOCKS
             is_local |= not options.isdisjoint(_NETWORK_OPTIONS.get(kind, ()))
-            found.append(Mount(place, kind, is_local))
-    return found
+            mounts.append(Mount(place, kind, is_local))
+    return mounts

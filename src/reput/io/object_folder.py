@@ -14,8 +14,8 @@ from reput.errors import (
     StoreLockedError,
     StoreNotFoundError,
     StoreUnreachableError,
+    explained,
 )
-from reput.io.anchors import explained
 from reput.io.deadlines import POLICY
 from reput.io.lock import locked
 from reput.io.object_store import ObjectInfo, StoredObject, check_name, check_readable, check_size
@@ -77,7 +77,7 @@ class ObjectFolder:
                     file.write(chunk, size)
                     size += len(chunk)
                 file.sync()
-        for folder in {path.parent, *(one.parent for one in missing)}:
+        for folder in {path.parent, *(parent.parent for parent in missing)}:
             sync_folder(folder)
         return size
 
@@ -104,7 +104,7 @@ class ObjectFolder:
         return ObjectInfo(name, status.st_size, status.st_mtime_ns)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        found = []
+        objects = []
         with explained(self._root, "be read"):
             for folder, _, files in os.walk(self._root):
                 for file in files:
@@ -114,8 +114,8 @@ class ObjectFolder:
                     is_ours = not file.endswith(".tmp") and file != _LOCK_FILE
                     if is_ours and name.startswith(prefix) and path.is_file():
                         status = path.stat()
-                        found.append(ObjectInfo(name, status.st_size, status.st_mtime_ns))
-        yield from sorted(found)
+                        objects.append(ObjectInfo(name, status.st_size, status.st_mtime_ns))
+        yield from sorted(objects)
 
     def copy(self, source: str, name: str) -> None:
         data = self.get(source).data

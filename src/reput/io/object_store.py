@@ -170,9 +170,9 @@ def settle_conflict(
     If the object has exactly this data, that attempt wrote it: return its version. Otherwise, raise the conflict.
     """
     try:
-        found = store.get(name)
+        present = store.get(name)
     except StoreNotFoundError:
         raise conflict from None
-    if found.data != data:
+    if present.data != data:
         raise conflict
-    return found.version
+    return present.version

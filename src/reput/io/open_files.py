@@ -34,11 +34,11 @@ _NO_MORE = {errno.EMFILE, errno.ENFILE}
 def allow_files(count: int = _MOST_FILES) -> None:
     """Raise this process's limit of open files to `count`, or to its hard limit if that is lower."""
     least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count if most == resource.RLIM_INFINITY else min(count, most)
-    if least != resource.RLIM_INFINITY and wanted > least:
+    limit = count if most == resource.RLIM_INFINITY else min(count, most)
+    if least != resource.RLIM_INFINITY and limit > least:
         # If the system allows fewer open files than `wanted`, the limit of the process stays as it is.
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
 
 
 class _Closable(Protocol):
@@ -119,12 +119,12 @@ class _Pool:
         If another thread has opened the same file in the meantime, close `file`, and return that thread's open file.
         """
         with self._lock:
-            if (other := pooled._file) is None:
+            if (oldest := pooled._file) is None:
                 pooled._file = file
                 self._open[id(pooled)] = pooled
                 return file
         file.close()
-        return other
+        return oldest
 
     def _make_room(self, most: int) -> None:
         # The clock algorithm. The first round clears the marks of use (`_was_used`). The second round closes files,
@@ -301,6 +301,8 @@ class OpenFiles:
 
     In RocketMQ: ReferenceResource.
     """
+
+    allow = staticmethod(allow_files)
 
     def __init__(self, open_file: Callable[[str], SparseReader] = FileReader) -> None:
         self._open = open_file

@@ -70,12 +70,12 @@ def parquet_dataset(
 
     Raises as `check_dataset` does.
     """
-    opened = partial(
+    open_dataset = partial(
         ds.dataset, place, filesystem=system, format="parquet", partitioning=partitioning
     )
     # With a schema, pyarrow only lists the files. Without, it also opens one of them.
-    check_dataset(opened(schema=pa.schema([])), has_pages=system is None)
-    return opened()
+    check_dataset(open_dataset(schema=pa.schema([])), has_pages=system is None)
+    return open_dataset()
 
 
 class CheckedFiles(NamedTuple):
@@ -158,3 +158,11 @@ def _check_pages(read: _Read, chunks: Sequence[Chunk], path: str) -> int:
                 f"a row group has more than {MOST_GROUP_BYTES:,} bytes after decompression",
             )
     return largest
+
+
+class Parquet:
+    """Parquet files that others may have written; each is checked before pyarrow reads it."""
+
+    opened = staticmethod(opened_parquet)
+    dataset = staticmethod(parquet_dataset)
+    check = staticmethod(check_dataset)

@@ -1,12 +1,20 @@
-"""Classify paths: URLs, archives, patterns, and paths that name an archive together with its store."""
+"""Classify paths: URLs, archives, patterns, and paths that name an archive together with its store.
+
+Patterns have * ? [] in any folder or file name, with the same rules on every file system.
+"""
 
 from __future__ import annotations
 
+import fnmatch
 import os
 from os import PathLike, fspath
+from typing import TYPE_CHECKING
 
 from reput.errors import StoreNotFoundError, UsageError
 from reput.format.file_names import ARCHIVE_MANIFEST
+
+if TYPE_CHECKING:
+    from reput.io.storage import Storage
 
 LOCAL_ARCHIVE = "archive://"
 """Prefix of paths in a local archive. They are not paths of the local file system."""
@@ -37,8 +45,8 @@ def split_joined(path: str) -> tuple[str, str] | None:
     """Return archive and store of a path that `joined_place` returned; None for any other path."""
     archive, joint, store = path.partition(_JOIN)
     # The separator between archive and store may also occur within a local path. Such a path must not be split.
-    is_both = joint and "://" in archive and (store.startswith("/") or "://" in store)
-    return (archive, store) if is_both else None
+    is_pair = joint and "://" in archive and (store.startswith("/") or "://" in store)
+    return (archive, store) if is_pair else None
 
 
 def local_path(path: str | PathLike[str]) -> str:
@@ -79,3 +87,78 @@ def refuse_archive(path: str | PathLike[str]) -> None:
         raise UsageError(
             f"{place}: is an archive; restore it into a folder and use that, or verify it with reput archive"
         )
+
+
+def absolute(path: str | PathLike[str]) -> str:
+    """Return a path that means the same in another process: absolute, or an unchanged URL."""
+    return fspath(path) if is_url(path) else os.path.abspath(path)
+
+
+def real_place(path: str | PathLike[str]) -> str:
+    """Return the canonical path of a folder, which is the same for all local paths that lead to the folder.
+
+    A URL is unchanged, except that a slash at its end is removed.
+    """
+    return fspath(path).rstrip("/") if is_url(path) else os.path.realpath(path)
+
+
+def expand_to_one(storage: Storage, pattern: str) -> str:
+    """Return the only path that matches a pattern. Raises UsageError for several, and the errors of `expand`."""
+    paths = expand(storage, pattern)
+    if len(paths) > 1:
+        raise UsageError(
+            f"{pattern}: matches {len(paths)} paths, {paths[0]} and others; specify one"
+        )
+    return paths[0]
+
+
+def expand(storage: Storage, pattern: str) -> list[str]:
+    """Return the paths that match a pattern, in order. A path without * ? [] is returned as it is.
+
+    Raises:
+        StoreNotFoundError: no path matches.
+        StoreAccessError: a folder cannot be listed.
+    """
+    paths = _matches(storage, pattern)
+    if not paths:
+        raise StoreNotFoundError(f"{pattern}: no file or folder matches this pattern")
+    return paths
+
+
+def _matches(storage: Storage, pattern: str) -> list[str]:
+    if not is_pattern(pattern):
+        return [pattern]
+    folder, slash, name = pattern.rstrip("/").rpartition("/")
+    paths = []
+    for parent in _matches(storage, folder) if folder else [""]:
+        inside = f"{parent}{slash}"
+        if not is_pattern(name):
+            if storage.entry(inside + name) is not None:
+                paths.append(inside + name)
+            continue
+        names = sorted(entry.name for entry in storage.list(inside or "."))
+        paths += [inside + each for each in names if fnmatch.fnmatchcase(each, name)]
+    return paths
+
+
+class Location:
+    """What a path or URL names: a place here or elsewhere, an archive, a pattern, or an archive and its store.
+
+    Its functions take the path as users write it.
+    """
+
+    ARCHIVE_SCHEME = LOCAL_ARCHIVE
+
+    is_url = staticmethod(is_url)
+    is_archive = staticmethod(is_archive)
+    is_pattern = staticmethod(is_pattern)
+    local_path = staticmethod(local_path)
+    absolute = staticmethod(absolute)
+    canonical = staticmethod(real_place)
+    joined = staticmethod(joined_place)
+    split = staticmethod(split_joined)
+    matches = staticmethod(expand)
+    only_match = staticmethod(expand_to_one)
+    refuse_url = staticmethod(refuse_url)
+    refuse_archive = staticmethod(refuse_archive)
+    not_an_archive = staticmethod(not_an_archive)

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from reput.base import is_out_of_reach
-from reput.errors import StoreAccessError, UsageError
-from reput.io.writer import explained
+from reput.errors import StoreAccessError, UsageError, explained
 
 Access = Literal["private", "group"]
 """The users of a folder: only its owner, or its owner and the members of its Unix group."""
@@ -61,8 +60,8 @@ def _check_parent(parent: Path, access: Access) -> None:
     # In a sticky folder like /tmp, only owners can rename entries.
     if status.st_mode & stat.S_ISVTX:
         return
-    others = stat.S_IWOTH if access == "group" else stat.S_IWOTH | stat.S_IWGRP
-    if status.st_mode & others:
+    writers = stat.S_IWOTH if access == "group" else stat.S_IWOTH | stat.S_IWGRP
+    if status.st_mode & writers:
         raise StoreAccessError(
             f"{parent}: mode {stat.S_IMODE(status.st_mode):04o} lets other users write, so "
             f"they could replace the folder of staged files; choose a folder of your own, or remove "

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from reput.base import is_out_of_reach
-from reput.io.scratch import folder_until_exit, private_folder
+from reput.io.scratch import folder_until_exit
 
 
 def lasting_folder() -> Path | None:
@@ -26,7 +26,7 @@ def lasting_folder() -> Path | None:
     if not is_out_of_reach(folder):
         return None
     with suppress(OSError):
-        private_folder(folder)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
         if status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return folder
@@ -64,3 +64,27 @@ def linked_folder(within: Path, name: str, links: Mapping[str, Path]) -> Path:
         finally:
             shutil.rmtree(attempt, ignore_errors=True)
     return folder
+
+
+def write_executable(path: Path, content: bytes) -> None:
+    """Write a program to a temporary file and rename it, so that no process runs half of it. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        # `mkstemp` creates files that only this user can read, and nobody can run.
+        os.chmod(temporary, 0o755)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+class ProgramCache:
+    """Folders for compiled programs, and for links to the programs of others."""
+
+    folder = staticmethod(lasting_folder)
+    folders = staticmethod(program_folders)
+    folder_of_links = staticmethod(linked_folder)
+    write = staticmethod(write_executable)

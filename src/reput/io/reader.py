@@ -7,10 +7,18 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from reput.base import Closing
-from reput.errors import FormatError, StoreAccessError, StoreChangedError, StoreNotFoundError
+from reput.errors import (
+    FormatError,
+    StoreAccessError,
+    StoreChangedError,
+    StoreNotFoundError,
+    displaced,
+    explained,
+)
 from reput.io.anchors import open_anchored
 
 # Imported only for typing: NumPy takes longer to import than a query by key takes.
@@ -32,6 +40,22 @@ def identity_of(descriptor: int) -> Identity:
     """Return device and inode of an open file."""
     status = os.fstat(descriptor)
     return status.st_dev, status.st_ino
+
+
+def check_in_place(path: Path, identity: Identity) -> None:
+    """Raise StoreFailedError if the path does not lead to this open file any more. Raises StoreAccessError.
+
+    A lock keeps other writers out of a store. But a starting broker deletes and renames files before it takes the lock.
+    Without the check, the process that has the lock would continue to write into a file without a name. Such a file
+    vanishes when it is closed.
+    """
+    with explained(path, "be looked at"):
+        try:
+            named = os.stat(path, follow_symlinks=False)
+        except FileNotFoundError:
+            raise displaced(path, "deleted or renamed") from None
+    if (named.st_dev, named.st_ino) != identity:
+        raise displaced(path, "replaced")
 
 
 class RangeReader(Protocol):
@@ -83,41 +107,6 @@ def data_runs(reader: RangeReader, position: int, stop: int) -> list[tuple[int, 
     return runs
 
 
-def read_file(path: str | os.PathLike[str], most_bytes: int) -> bytes:
-    """Return the first `most_bytes` of a file, or all of a shorter file.
-
-    Raises:
-        StoreNotFoundError, StoreAccessError, StoreChangedError.
-    """
-    with FileReader(os.fspath(path)) as reader:
-        return reader.read(0, min(reader.size, most_bytes))
-
-
-def read_at_once(path: str, most_bytes: int) -> bytes:
-    """Return the first bytes of a small file with one open and one read. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        return os.read(descriptor, most_bytes)
-    finally:
-        os.close(descriptor)
-
-
-def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the content of a text file. Files above 1 GiB are refused.
-
-    Raises StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError.
-    """
-    data = read_file(path, _MOST_TEXT_BYTES + 1)
-    if len(data) > _MOST_TEXT_BYTES:
-        raise FormatError(
-            os.fspath(path), _MOST_TEXT_BYTES, "longer than a file of this kind can be"
-        )
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise FormatError(os.fspath(path), error.start, "not UTF-8") from None
-
-
 class FileReader(Closing):
     """One open file. Its methods raise StoreNotFoundError, StoreAccessError, StoreChangedError."""
 
@@ -133,6 +122,32 @@ class FileReader(Closing):
             yield
         finally:
             cls._meter = before
+
+    @classmethod
+    def content_of(cls, path: str | os.PathLike[str], most_bytes: int) -> bytes:
+        """Return the first `most_bytes` of a file, or all of a shorter file."""
+        with cls(os.fspath(path)) as reader:
+            return reader.read(0, min(reader.size, most_bytes))
+
+    @classmethod
+    def text_of(cls, path: str | os.PathLike[str]) -> str:
+        """Return the content of a text file. Also raises FormatError, for a file above 1 GiB too."""
+        data = cls.content_of(path, _MOST_TEXT_BYTES + 1)
+        if len(data) > _MOST_TEXT_BYTES:
+            raise FormatError(path, _MOST_TEXT_BYTES, "longer than a file of this kind can be")
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise FormatError(path, error.start, "not UTF-8") from None
+
+    @staticmethod
+    def small_file(path: str, most_bytes: int) -> bytes:
+        """Return the first bytes of a small file with one open and one read. Raises OSError."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            return os.read(descriptor, most_bytes)
+        finally:
+            os.close(descriptor)
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -214,15 +229,15 @@ class FileReader(Closing):
         """Return the bytes at many places. This is faster than many calls of `read`. Raises as `read` does."""
         descriptor, pread = self._fd, os.pread
         try:
-            found = [
+            parts = [
                 pread(descriptor, length, position)
                 for position, length in zip(positions, lengths, strict=True)
             ]
         except OSError as error:
             raise self._unreadable(positions[0], error) from error
         # If a read returned too few bytes, `read` repeats all reads. It raises an error if the file was truncated.
-        if sum(map(len, found)) == sum(lengths):
-            return found
+        if sum(map(len, parts)) == sum(lengths):
+            return parts
         return list(map(self.read, positions, lengths))
 
     def _unreadable(self, position: int, error: OSError) -> StoreAccessError:

@@ -299,7 +299,7 @@ class RemoteStorage:
         An empty `root` means that folders are listed one by one.
         """
         self._system, self.root = system, root.rstrip("/")
-        self._listed: dict[str, dict[str, RemoteEntry]] = {}
+        self._folders: dict[str, dict[str, RemoteEntry]] = {}
         self._listed_at = -_LISTED_S
         self.listings = 0
         self._files: dict[str, tuple[RemoteEntry, RemoteFile]] = {}
@@ -331,7 +331,7 @@ class RemoteStorage:
     def entry(self, path: str) -> RemoteEntry | None:
         path = path.rstrip("/")
         if not self._is_below_root(path):
-            return self._asked(path)
+            return self._lookup(path)
         folder, _, name = path.rpartition("/")
         return self._tree().get(folder, {}).get(name)
 
@@ -347,8 +347,8 @@ class RemoteStorage:
             raise StoreNotFoundError(f"{path}: no longer exists")
         if entry.size == 0:
             raise FormatError(path, 0, "the file is empty")
-        known, file = self._files.get(path, (None, None))
-        if file is None or known != entry:
+        previous, file = self._files.get(path, (None, None))
+        if file is None or previous != entry:
             # The file was replaced, so its loaded blocks are outdated.
             if file is not None:
                 self._blocks.forget(file)
@@ -367,7 +367,7 @@ class RemoteStorage:
     def _in_system(self, url: str) -> str:
         return url.removeprefix(self._system.prefix)
 
-    def _asked(self, path: str) -> RemoteEntry | None:
+    def _lookup(self, path: str) -> RemoteEntry | None:
         info = self._system.info(self._in_system(path))
         return None if info.type == pyarrow.fs.FileType.NotFound else self._entry(info)
 
@@ -388,11 +388,11 @@ class RemoteStorage:
                     tree.setdefault(folder, {}).setdefault(name, entry)
                     # An object store may have files without entries for their folders.
                     entry = RemoteEntry(folder, posixpath.basename(folder), True, 0, 0)
-            if tree != self._listed:
-                self._listed = tree
+            if tree != self._folders:
+                self._folders = tree
             self._listed_at = time.monotonic()
             self.listings += 1
-        return self._listed
+        return self._folders
 
 
 class RemoteWatch:
@@ -400,9 +400,9 @@ class RemoteWatch:
 
     def __init__(self, storage: RemoteStorage) -> None:
         self._storage = storage
-        self._seen = -1
+        self._listings = -1
 
     def changed(self) -> bool:
         listings = self._storage.refresh()
-        changed, self._seen = listings != self._seen, listings
+        changed, self._listings = listings != self._listings, listings
         return changed

@@ -15,8 +15,7 @@ from itertools import islice
 from typing import Any
 
 from reput.base import Closing
-from reput.errors import FormatError, MissingExtraError, ReputError
-from reput.io.writer import explained
+from reput.errors import FormatError, MissingExtraError, ReputError, explained
 
 _READ_AHEAD_BYTES = 2 << 20
 _MOST_AT_ONCE = 256
@@ -65,6 +64,21 @@ class RocksFolder(Closing):
         StoreAccessError: the folder cannot be read.
     """
 
+    @staticmethod
+    def leave_quickly_when_forked() -> None:
+        """Let forked children exit without the library's own clean-up, in which they would crash.
+
+        The clean-up waits for threads that exist only in the parent. Python's own clean-up and the exit code do not
+        change. Call this function when the library is loaded; further calls do nothing. Systems without `on_exit`, such
+        as macOS, are not changed.
+        """
+        if _leaving:
+            return
+        _leaving.add("registered")
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "on_exit"):
+            os.register_at_fork(after_in_child=lambda: libc.on_exit(libc._exit, None))
+
     def __init__(self, folder: str, families: Sequence[str]) -> None:
         self.folder = folder
         for attempt in range(_ATTEMPTS):
@@ -72,11 +86,11 @@ class RocksFolder(Closing):
             # file. The library creates another LOCK file in the temporary folder.
             self._view = FolderView(folder, without=("LOCK",))
             try:
-                self._database, known = _open(self._view.path, families)
+                self._database, stored_families = _open(self._view.path, families)
                 self._families = {
                     name: self._database.get_column_family(name)
                     for name in families
-                    if name in known
+                    if name in stored_families
                 }
                 return
             except ReputError:
@@ -118,10 +132,10 @@ class RocksFolder(Closing):
         Raises FormatError.
         """
         with self._explained():
-            found = self._families[family].iter()
-            found.seek_for_prev(key)
-            found.status()
-            return (found.key(), found.value()) if found.valid() else None
+            position = self._families[family].iter()
+            position.seek_for_prev(key)
+            position.status()
+            return (position.key(), position.value()) if position.valid() else None
 
     def family_value(self, family: str, key: bytes) -> bytes | None:
         """Return the value of a key. Raises FormatError."""
@@ -151,21 +165,6 @@ class RocksFolder(Closing):
 
 
 _leaving: set[str] = set()
-
-
-def leave_quickly_when_forked() -> None:
-    """Let forked children exit without the library's own clean-up, in which they would crash.
-
-    The clean-up waits for threads that exist only in the parent. Python's own clean-up and the exit code do not change.
-    Call this function when the library is loaded; further calls do nothing. Systems without `on_exit`, such as macOS,
-    are not changed.
-    """
-    if _leaving:
-        return
-    _leaving.add("registered")
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "on_exit"):
-        os.register_at_fork(after_in_child=lambda: libc.on_exit(libc._exit, None))
 
 
 class _EndedEarlyError(Exception):
@@ -217,10 +216,10 @@ def _open(folder: str, families: Sequence[str]) -> tuple[Any, set[str]]:
         raise MissingExtraError(
             "the store has a RocksDB database, which needs rocksdict: pip install 'reput[rocksdb]'"
         ) from None
-    leave_quickly_when_forked()
-    known = set(Rdict.list_cf(folder, Options(raw_mode=True)))
+    RocksFolder.leave_quickly_when_forked()
+    stored = set(Rdict.list_cf(folder, Options(raw_mode=True)))
     # RocksDB always requires the default family.
-    opened = {name: Options(raw_mode=True) for name in {"default", *families} & known}
+    options = {name: Options(raw_mode=True) for name in {"default", *families} & stored}
     access = AccessType.read_only(False)
-    database = Rdict(folder, Options(raw_mode=True), column_families=opened, access_type=access)
-    return database, known
+    database = Rdict(folder, Options(raw_mode=True), column_families=options, access_type=access)
+    return database, stored

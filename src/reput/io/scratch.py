@@ -6,11 +6,12 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from reput.errors import explained
 from reput.io.private import Access, new_private_folder
 
 
@@ -39,6 +40,22 @@ def scratch_file(folder: str, name: str, content: bytes) -> Iterator[Path]:
         yield root
 
 
+def view_of_links(name: str, entries: Mapping[str, str]) -> str:
+    """Return a folder named `name` with the given links, in a temporary folder of this process.
+
+    The folder and its links are deleted when the process ends, but not the targets of the links. Raises
+    StoreAccessError.
+    """
+    temporary = tempfile.TemporaryDirectory(prefix="reput-view-")
+    atexit.register(temporary.cleanup)
+    folder = os.path.join(temporary.name, name)
+    with explained(folder, "be created"):
+        os.mkdir(folder)
+        for link, path in entries.items():
+            os.symlink(os.path.abspath(path), os.path.join(folder, link))
+    return folder
+
+
 def folder_until_exit(
     prefix: str, within: str | os.PathLike[str] | None = None, access: Access = "private"
 ) -> Path:
@@ -57,21 +74,13 @@ def discard_tree(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def private_folder(folder: Path) -> None:
-    """Create a folder that only this user can enter, unless it exists. Raises OSError."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+class Scratch:
+    """Temporary files and folders, and where programs of this user are kept."""
 
-
-def write_executable(path: Path, content: bytes) -> None:
-    """Write a program to a temporary file and rename it, so that no process runs half of it. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        # `mkstemp` creates files that only this user can read, and nobody can run.
-        os.chmod(temporary, 0o755)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    file = staticmethod(scratch_file)
+    folder = staticmethod(scratch_folder)
+    folder_until_exit = staticmethod(folder_until_exit)
+    private_folder = staticmethod(new_private_folder)
+    unnamed_file = staticmethod(unnamed_file)
+    view_of_links = staticmethod(view_of_links)
+    discard = staticmethod(discard_tree)

@@ -18,9 +18,9 @@ from typing import TypeVar
 from reput.base import Runner, WrappedRunner
 from reput.errors import ObjectConflictError, StoreAccessError
 from reput.io.object_store import MOST_PUT_BYTES, ObjectStore
+from reput.io.places import is_url
 from reput.io.reader import FileReader
 from reput.io.scratch import scratch_folder
-from reput.io.storage import is_url
 from reput.io.writer import FileWriter, replacing
 
 Task = TypeVar("Task")
@@ -44,18 +44,13 @@ def places_of(path: str) -> tuple[ObjectStore, ...]:
     return (_object_of(path)[0],) if is_url(path) else ()
 
 
-def join(folder: str, *names: str) -> str:
-    """Return the path or URL of a file in a folder."""
-    return posixpath.join(folder, *names)
-
-
 def attempt_path(folder: str, name: str) -> str:
     """Return the path at which one attempt of a task writes a file.
 
     On a file system, an attempt replaces the file of an earlier one. Objects cannot be replaced, so each attempt gets
     its own name.
     """
-    return join(folder, f"{name}-{uuid.uuid4().hex}" if is_url(folder) else name)
+    return posixpath.join(folder, f"{name}-{uuid.uuid4().hex}" if is_url(folder) else name)
 
 
 @contextmanager
@@ -176,11 +171,6 @@ def at_once(function: Callable[[Task], None], tasks: Sequence[Task]) -> None:
         list(pool.map(function, tasks))
 
 
-def delete_objects(store: ObjectStore, names: Sequence[str]) -> None:
-    """Delete objects. Raises StoreAccessError."""
-    at_once(store.delete, names)
-
-
 def _object_of(url: str) -> tuple[ObjectStore, str]:
     above = [place for place in _places if url.startswith(f"{place}/")]
     if not above:
@@ -210,3 +200,18 @@ def _placed(
     # The task may run in another process, which does not know the object stores yet.
     know(places)
     return function(task)
+
+
+class StagedFiles:
+    """What a task does with a staged file, which has a path or a URL, and how a process gets to know object stores."""
+
+    register_stores = staticmethod(know)
+    stores_of = staticmethod(places_of)
+    attempt_path = staticmethod(attempt_path)
+    reading = staticmethod(reading)
+    writing = staticmethod(writing)
+    read_range = staticmethod(read_range)
+    put = staticmethod(put_staged)
+    put_verified = staticmethod(put_verified)
+    fetch = staticmethod(fetch_file)
+    delete = staticmethod(delete_staged)

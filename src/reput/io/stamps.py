@@ -45,59 +45,57 @@ _EXPLICIT_SIGNAL = getattr(fcntl, "F_SETSIG", 10)
 
 
 class Stamp(NamedTuple):
-    """Inode, size and ctime (ns) of a file."""
+    """Inode, size and ctime (ns) of a file. `Stamp()` differs from the stamp of every file."""
 
-    inode: int
-    size: int
-    changed_ns: int
+    inode: int = 0
+    size: int = 0
+    changed_ns: int = 0
 
+    @classmethod
+    def of(cls, path: str) -> Stamp:
+        """Return the current stamp of a file. Raises OSError."""
+        return _stamp(os.stat(path))
 
-NO_STAMP = Stamp(0, 0, 0)
-"""A stamp that differs from the stamp of every file."""
+    @classmethod
+    def present(cls, path: str) -> Stamp | None:
+        """Return the current stamp of a file, to find out whether facts from an earlier read still hold.
 
-
-def stamp_of(path: str) -> Stamp:
-    """Return the current stamp of a file. Raises OSError."""
-    return _stamp(os.stat(path))
-
-
-def present_stamp(path: str) -> Stamp | None:
-    """Return the current stamp of a file, to find out whether facts from an earlier read still hold.
-
-    Return None if the file has just changed. A further change might then not alter the stamp, because two changes
-    within a tick of the clock get the same time. Raises OSError.
-    """
-    status = os.stat(path)
-    return _stamp(status) if time.time_ns() - status.st_ctime_ns >= _TICK_NS else None
-
-
-def has_stamp(path: str, settled: Stamp) -> bool:
-    """Return whether a file still has a settled stamp. Each query asks this about many files, so it is quick."""
-    try:
+        Return None if the file has just changed. A further change might then not alter the stamp, because two changes
+        within a tick of the clock get the same time. Raises OSError.
+        """
         status = os.stat(path)
-    except OSError:
-        return False
-    inode, size, changed_ns = settled
-    return status.st_ctime_ns == changed_ns and status.st_size == size and status.st_ino == inode
+        return _stamp(status) if time.time_ns() - status.st_ctime_ns >= _TICK_NS else None
 
-
-def settled_stamp(path: str) -> Stamp | None:
-    """Return the stamp of a file, to be compared after reading; None if a later change might not alter the stamp."""
-    try:
-        status = os.stat(path)
-        if not _reports_changes(path):
+    @classmethod
+    def settled(cls, path: str) -> Stamp | None:
+        """Return the stamp of a file, to be compared after reading; None if a later change might not alter it."""
+        try:
+            status = os.stat(path)
+            if not _reports_changes(path):
+                return None
+            age = time.time_ns() - status.st_ctime_ns
+            if 0 <= age < _TICK_NS:
+                # Wait until a further change would get a different ctime.
+                time.sleep((_TICK_NS - age) / 1e9)
+                age = _TICK_NS
+            is_settled = age >= _TICK_NS and (
+                is_open_for_writing(path) is False or _is_written_back(age)
+            )
+            stamp = _stamp(status)
+            return stamp if is_settled and cls.of(path) == stamp else None
+        except OSError:
             return None
-        age = time.time_ns() - status.st_ctime_ns
-        if 0 <= age < _TICK_NS:
-            # Wait until a further change would get a different ctime.
-            time.sleep((_TICK_NS - age) / 1e9)
-            age = _TICK_NS
-        is_settled = age >= _TICK_NS and (
-            is_open_for_writing(path) is False or _is_written_back(age)
+
+    def is_of(self, path: str) -> bool:
+        """Return whether a file still has this settled stamp. Each query asks this about many files, so it is quick."""
+        try:
+            status = os.stat(path)
+        except OSError:
+            return False
+        inode, size, changed_ns = self
+        return (
+            status.st_ctime_ns == changed_ns and status.st_size == size and status.st_ino == inode
         )
-        return _stamp(status) if is_settled and stamp_of(path) == _stamp(status) else None
-    except OSError:
-        return None
 
 
 def is_open_for_writing(path: str) -> bool | None:

@@ -13,14 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from errno import ELOOP, ENOENT, ENOTDIR
-from itertools import pairwise
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from reput.errors import StoreAccessError, StoreNotFoundError
 from reput.format.file_names import ARCHIVE_MANIFEST
-from reput.io.places import LOCAL_ARCHIVE, is_archive, is_pattern, local_path, split_joined
-from reput.io.places import is_url as is_url
+from reput.io.places import LOCAL_ARCHIVE, is_archive, is_pattern, is_url, local_path, split_joined
 from reput.io.reader import FileReader, OpenFile, RangeReader, SparseReader
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ class FolderWatch:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._seen: _Stamp = (0, 0)
+        self._stamp: _Stamp = (0, 0)
 
     def changed(self) -> bool:
         """Return True at the first call and after every change of the folder's entries.
@@ -53,10 +51,10 @@ class FolderWatch:
             stamp = None
         else:
             stamp = status.st_ino, status.st_mtime_ns
-        if stamp == self._seen:
+        if stamp == self._stamp:
             return False
         fresh = stamp is not None and time.time_ns() - stamp[1] < _SETTLED_NS
-        self._seen = (0, 0) if fresh else stamp
+        self._stamp = (0, 0) if fresh else stamp
         return True
 
 
@@ -139,16 +137,11 @@ class GrowthWatch:
         return False
 
 
-def whole_size(starts: Sequence[int]) -> int:
-    """Return the size of files that are named by their starts: the least distance between them; 0 if unknown."""
-    return min((after - before for before, after in pairwise(starts)), default=0)
-
-
 class Watched(Generic[_Listing]):
     """The result of reading a folder. The folder is read again after each change of its entries. Not thread-safe."""
 
     def __init__(self, watch: Watch, read: Callable[[], _Listing], first: _Listing) -> None:
-        self._watch, self._read, self._found = watch, read, first
+        self._watch, self._read, self._listing = watch, read, first
         self._is_unread = True
 
     def get(self) -> _Listing:
@@ -156,9 +149,9 @@ class Watched(Generic[_Listing]):
         if self._watch.changed() or self._is_unread:
             # The watch reports a change only once. `_is_unread` makes the next call read again if this one fails.
             self._is_unread = True
-            self._found = self._read()
+            self._listing = self._read()
             self._is_unread = False
-        return self._found
+        return self._listing
 
 
 class Storage(Protocol):
@@ -300,19 +293,6 @@ class JoinedStorage:
 LOCAL = LocalStorage()
 
 
-def absolute(path: str | PathLike[str]) -> str:
-    """Return a path that means the same in another process: absolute, or an unchanged URL."""
-    return fspath(path) if is_url(path) else os.path.abspath(path)
-
-
-def real_place(path: str | PathLike[str]) -> str:
-    """Return the canonical path of a folder, which is the same for all local paths that lead to the folder.
-
-    A URL is unchanged, except that a slash at its end is removed.
-    """
-    return fspath(path).rstrip("/") if is_url(path) else os.path.realpath(path)
-
-
 def storage_of(
     path: str | PathLike[str],
     options: Mapping[str, str] | None = None,
@@ -337,9 +317,9 @@ def storage_of(
         from reput.io.archive_storage import ArchiveStorage
         from reput.io.remote import RemoteStorage
 
-        if (both := split_joined(text)) is not None:
-            archive, _ = ArchiveStorage.of(both[0], options)
-            return JoinedStorage(text, *storage_of(both[1], options), archive), text
+        if (parts := split_joined(text)) is not None:
+            archive, _ = ArchiveStorage.of(parts[0], options)
+            return JoinedStorage(text, *storage_of(parts[1], options), archive), text
         if text.startswith(LOCAL_ARCHIVE):
             return ArchiveStorage.of(text, options)
         if is_known_archive(text, options or {}):
@@ -349,8 +329,8 @@ def storage_of(
         # This user has not read an archive at this URL before. So send a request to find out whether the URL is an
         # archive.
         if not is_pattern(text):
-            one, place = RemoteStorage.of(text, options or {}, lists_all=False)
-            if one.entry(f"{place}/{ARCHIVE_MANIFEST}") is not None:
+            storage, place = RemoteStorage.of(text, options or {}, lists_all=False)
+            if storage.entry(f"{place}/{ARCHIVE_MANIFEST}") is not None:
                 return ArchiveStorage.of(text, options)
         return RemoteStorage.of(text, options or {}, lists_all=lists_all)
     text = local_path(text)

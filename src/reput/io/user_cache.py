@@ -61,22 +61,22 @@ class OwnCache:
 
     def _make_room(self, most_bytes: int) -> None:
         """If the folder exceeds `most_bytes`, delete its oldest files until a quarter of this size is free."""
-        found = []
+        files = []
         for entry in os.scandir(self.folder):
             with suppress(OSError):
                 status = entry.stat(follow_symlinks=False)
-                found.append((status.st_mtime_ns, status.st_size, entry.path))
-        left = sum(size for _, size, _ in found)
-        if left <= most_bytes:
+                files.append((status.st_mtime_ns, status.st_size, entry.path))
+        used = sum(size for _, size, _ in files)
+        if used <= most_bytes:
             return
-        for _, size, path in sorted(found):
+        for _, size, path in sorted(files):
             # Free a quarter of the limit, not only the excess, so that the folder need not be searched for old files
             # again soon.
-            if left <= most_bytes * 3 // 4:
+            if used <= most_bytes * 3 // 4:
                 return
             with suppress(OSError):
                 os.unlink(path)
-                left -= size
+                used -= size
 
     def write(self, name: str, data: bytes, most_bytes: int | None = None) -> None:
         """Replace the content of a file atomically.

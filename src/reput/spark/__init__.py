@@ -20,7 +20,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from reput.base.lazy import face, offers
+from reput.base import face, offers
 from reput.errors import MissingExtraError
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from os import PathLike
+from posixpath import join
 from typing import Any, Unpack
 
 import pyarrow as pa
@@ -46,7 +47,7 @@ from reput.engine.tables.lookup.key_parts import KeyPart, stage_parts
 from reput.engine.tables.lookup.local_files import MALFORMED_LINE, check_paths, read_keys
 from reput.engine.tables.lookup.warm_up import load, warm_up
 from reput.errors import ReputError, SparkJobError, UsageError
-from reput.io import Access, ObjectStore, join, know, places_of
+from reput.io import Access, ObjectStore, StagedFiles
 from reput.spark.arrow_types import arrow_columns
 from reput.spark.connect import shares_files, ship
 from reput.spark.descriptions import STAGE_KEYS, described
@@ -242,7 +243,7 @@ def _stage(keys: DataFrame, folder: str) -> list[KeyPart]:
     """Stage the keys on the executors. Raises UsageError, SparkJobError."""
     try:
         with _described(keys.sparkSession):
-            write = partial(_stage_partition, folder, places_of(join(folder, "keys")))
+            write = partial(_stage_partition, folder, StagedFiles.stores_of(join(folder, "keys")))
             staged = keys.mapInArrow(write, _STAGED).collect()
     except (PySparkException, Py4JError, OSError) as error:
         reason = reason_of(error)
@@ -259,7 +260,7 @@ def _stage_partition(
     folder: str, places: Sequence[ObjectStore], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     set_modules_aside()
-    know(places)
+    StagedFiles.register_stores(places)
     context = TaskContext.get()
     partition = context.partitionId() if context else 0
     attempt = context.taskAttemptId() if context else 0

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from reput.io import folder_until_exit, scratch_file
+from reput.io import Scratch
 from reput.spark.errors import job_error, why_unfit
 from reput.spark.session import is_connect
 from reput.spark.ship import DEPENDENCIES, check_nothing_lacks, digest_function, pack, ship_code
@@ -70,7 +70,7 @@ def _ship_to_server(spark: Any, needs: tuple[str, ...]) -> bool:
     check_nothing_lacks("the workers of the Connect server", (names for _, names in found))
     is_sent = {theirs for theirs, _ in found} != {digest}
     if is_sent:
-        archive = Path(folder_until_exit("reput-connect-"), f"reput-{digest[:16]}.zip")
+        archive = Path(Scratch.folder_until_exit("reput-connect-"), f"reput-{digest[:16]}.zip")
         pack(package, archive)
         try:
             spark.addArtifacts(f"{archive}#reput", archive=True)
@@ -111,7 +111,7 @@ def slots_of(spark: Any) -> int:
 def shares_files(spark: Any) -> bool:
     """Return whether the server's workers can read this process's temporary folder. Raises SparkJobError."""
     token = uuid.uuid4().hex
-    with scratch_file(".", "seen", token.encode()) as folder:
+    with Scratch.file(".", "seen", token.encode()) as folder:
         name = str(folder / "seen")
 
         def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -9,8 +9,6 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from reput.io.anchors import Anchored
-
 _PROPERTY = "spark.job.description"
 _OF_FUNCTIONS = {
     "reput.wings.lakes.task.run_export": "reput export: read the log, write files",
@@ -63,11 +61,9 @@ def description_of(function: Callable[..., Any], weights: Sequence[int] = ()) ->
 def _within(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
     """Yield the name of a function with its module, and the name without it.
 
-    For a `partial` or another wrapper, yield both names of each function in it instead.
+    For a `partial`, yield both names of each function in it instead.
     """
-    if isinstance(function, Anchored):
-        yield from _within(function.function)
-    elif isinstance(function, partial):
+    if isinstance(function, partial):
         for each in (function.func, *filter(callable, function.args)):
             yield from _within(each)
     else:

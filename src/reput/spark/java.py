@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.errors import JavaNotFoundError
-from reput.io.program_cache import program_folders
-from reput.io.scratch import write_executable
+from reput.io import ProgramCache
 
 MINIMUM_JAVA = 17
 """The oldest Java on which Spark 4 runs."""
@@ -112,11 +111,11 @@ def _launcher_home(runtime: JavaRuntime) -> Path:
     version = re.sub(r"[^\w.+-]", "_", runtime.version)
     # The digest gives each script its own folder, so that two versions of reput do not overwrite each other's launcher.
     name = f"java-{version}-{hashlib.sha256(script).hexdigest()[:8]}"
-    for folder in program_folders():
+    for folder in ProgramCache.folders():
         java = folder / name / "bin" / "java"
         try:
             if not java.exists() or java.read_bytes() != script:
-                write_executable(java, script)
+                ProgramCache.write(java, script)
         except OSError:
             continue
         if os.access(java, os.X_OK):  # False on a file system mounted with noexec.

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from reput.engine.tables import PLAIN, LineStyle, Lookup
 from reput.engine.tables.lookup.local_files import SUFFIXES, Format, coverage_text
 from reput.errors import SparkJobError, UsageError
-from reput.io.parts import rename_parts
+from reput.io import DISK
 from reput.spark.bulk_lookup import answer_frame, answer_text
 from reput.spark.errors import reason_of
 
@@ -63,7 +63,7 @@ def write_answer(
         else:
             answer_text(spark, found, layout, style).write.text(place)
             if "://" not in output:
-                rename_parts(Path(place), ".txt", SUFFIXES[layout])
+                DISK.rename_parts(Path(place), ".txt", SUFFIXES[layout])
     except (PySparkException, Py4JError, OSError) as error:
         raise SparkJobError(f"{output}: cannot be written: {reason_of(error)}") from error
 

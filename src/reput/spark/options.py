@@ -17,7 +17,7 @@ from reput.engine.messages import column_name, select
 from reput.engine.tables import Condition, OnCorrupt, check_on_corrupt, choices, of_topics, selected
 from reput.engine.tables.plan import unknown_topics
 from reput.errors import UsageError
-from reput.io import absolute
+from reput.io import Location
 
 EARLIEST, LATEST = "earliest", "latest"
 _MAX_NUMBER = 1 << 53  # A timestamp up to this limit fits 64 bits in microseconds.
@@ -195,7 +195,7 @@ def _place(path: str, folder: str) -> str:
     # Accept any number of slashes: Hadoop and Spark SQL write file:/data instead of file:///data.
     if path.startswith("file:"):
         path = "/" + path.removeprefix("file:").lstrip("/")
-    return path if "://" in path else absolute(os.path.join(folder, path))
+    return path if "://" in path else Location.absolute(os.path.join(folder, path))
 
 
 def _selected(given: Mapping[str, str]) -> tuple[Condition, ...]:

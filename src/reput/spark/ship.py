@@ -20,7 +20,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from reput.errors import SparkJobError
-from reput.io import folder_until_exit
+from reput.io import Scratch
 from reput.spark.descriptions import ASK_EXECUTORS, described
 from reput.spark.errors import why_unfit
 from reput.spark.session import is_local
@@ -60,7 +60,7 @@ def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
     if {theirs for theirs, _ in found} == {digest}:
         return False
     # Executors fetch the zip file of reput's code from this folder while Spark runs.
-    folder = folder_until_exit("reput-ship-")
+    folder = Scratch.folder_until_exit("reput-ship-")
     archive = Path(folder, f"reput-{digest[:16]}.zip")
     pack(package, archive)
     sc.addArchive(f"{archive}#reput")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 
-from reput.io import folder_until_exit
+from reput.io import Scratch
 
 _PREFIX = "reput-spark-"
 # Longest folder name. A socket's address may have 107 bytes, and Spark appends a file name: 36 characters and `.sock`.
@@ -24,7 +24,7 @@ def socket_settings() -> dict[str, str]:
     """
     if not hasattr(socket, "AF_UNIX"):
         return {}
-    folder = folder_until_exit(_PREFIX)
+    folder = Scratch.folder_until_exit(_PREFIX)
     if len(os.fsencode(folder)) > _LONGEST:
         return {}
     return {

@@ -14,7 +14,7 @@ from pathlib import Path
 import py4j
 import pyspark
 
-from reput.io.program_cache import lasting_folder, linked_folder
+from reput.io import ProgramCache
 
 _ARCHIVE = "python/lib/pyspark.zip"
 _PARTS = ("bin", "conf", "jars", "sbin")
@@ -23,11 +23,11 @@ _PARTS = ("bin", "conf", "jars", "sbin")
 def spark_home() -> Path:
     """Return a SPARK_HOME from which workers import quickly, or pyspark's own folder if none can be created."""
     own = Path(pyspark.__file__).parent.absolute()
-    folder = lasting_folder()
+    folder = ProgramCache.folder()
     if folder is None or not (own / _ARCHIVE).is_file():
         return own
     links = {name: own / name for name in _PARTS if (own / name).is_dir()}
     links |= {f"{_ARCHIVE}/pyspark": own, f"{_ARCHIVE}/py4j": Path(py4j.__path__[0]).absolute()}
     with suppress(OSError):  # The file system may not support symbolic links.
-        return linked_folder(folder, f"spark-{pyspark.__version__}", links)
+        return ProgramCache.folder_of_links(folder, f"spark-{pyspark.__version__}", links)
     return own

@@ -14,7 +14,7 @@ from reput.engine.rebuild import small_message
 from reput.errors import SparkJobError, UsageError
 from reput.format.commit_log import encode
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
-from reput.io import scratch_file, scratch_folder
+from reput.io import Scratch
 from reput.spark.bulk_lookup import lookup
 from reput.spark.class_archive import archive_cache, archive_name, is_plain
 from reput.spark.java import find_java_home
@@ -41,7 +41,7 @@ def archive_classes() -> Path:
             f"{cache.folder}: Spark cannot pass this path to Java, because of special characters; set XDG_CACHE_HOME "
             "to another folder"
         )
-    with scratch_folder() as folder, cache.keeping(name) as archive:
+    with Scratch.folder() as folder, cache.keeping(name) as archive:
         listed = folder / "classes"
         class_path = _run([sys.executable, "-m", __name__, str(listed)]).splitlines()[-1]
         _run([
@@ -78,7 +78,7 @@ def _list_classes(to: str) -> None:
     assert gateway is not None
     class_path = gateway.jvm.System.getProperty("java.class.path")
     record = encode(small_message())
-    with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), record) as store:
+    with Scratch.file(COMMIT_LOG_FOLDER, offset_file_name(0), record) as store:
         register(spark)
         table = spark.read.format("rocketmq").load(str(store))
         table.groupBy("topic").count().collect()

@@ -20,8 +20,9 @@ from random import Random
 from threading import RLock
 from uuid import uuid4
 
+from reput.errors import explained
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
-from reput.io import Disk, FileWriter, MappedWriter, explained, write_durable
+from reput.io import DISK, Disk, FileWriter, MappedWriter
 
 _PAGE_BYTES = 4096
 _Names = dict[str, int]
@@ -96,7 +97,7 @@ class ForgetfulDisk(Disk):
     def replace(self, path: Path, data: bytes) -> None:
         attempt = path.with_name(f"{path.name}.{uuid4().hex}.tmp")
         with self.step("write replacement of", path):
-            write_durable(attempt, data)
+            DISK.write_durable(attempt, data)
             self.remember(attempt)
         with self.step("replace", path), self._lock, explained(path, "be renamed into place"):
             self._outlive(path)

@@ -80,8 +80,8 @@ class Finding:
         place = self.file if self.file_offset is None else f"{self.file}: offset {self.file_offset}"
         if self.physical_offset is not None and self.physical_offset != self.file_offset:
             place += f": physical offset {self.physical_offset}"
-        others = f" ({self.count:,} in all)" if self.count > 1 else ""
-        return f"{place}: {self._loss}{self.detail}{others}"
+        total = f" ({self.count:,} in all)" if self.count > 1 else ""
+        return f"{place}: {self._loss}{self.detail}{total}"
 
     @property
     def _loss(self) -> str:

@@ -33,15 +33,15 @@ def retried(function: Callable[[Task], Result], task: Task) -> Result:
 
     Raises the errors of the function. Permanent errors are raised immediately.
     """
-    pause, left = _FIRST_PAUSE_S, _PAUSES_S
+    pause, budget = _FIRST_PAUSE_S, _PAUSES_S
     while True:
         try:
             return function(task)
         except Exception as error:
-            if left <= 0 or not is_transient(error):
+            if budget <= 0 or not is_transient(error):
                 raise
-        time.sleep(min(pause, left) * random.uniform(0.5, 1))
-        pause, left = min(2 * pause, _LONGEST_PAUSE_S), left - pause
+        time.sleep(min(pause, budget) * random.uniform(0.5, 1))
+        pause, budget = min(2 * pause, _LONGEST_PAUSE_S), budget - pause
 
 
 def silent(phase: str, done: int, total: int) -> None:

@@ -15,8 +15,8 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
 from reput.base.closing import Closing
+from reput.base.machine import usable_cpus
 from reput.base.tasks import Result, Task, TaskProgress, retried
-from reput.base.tasks.processors import usable_cpus
 from reput.errors import UsageError, WorkerLostError
 
 

@@ -32,8 +32,7 @@ from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
 from reput.format.archive import IndexObject, LogFile
-from reput.io import Archive, ArchiveStorage, JoinedStorage, ParquetIndex, Storage
-from reput.io.archive_storage import ArchiveFiles, storage_in
+from reput.io import Archive, ArchiveFiles, ArchiveStorage, JoinedStorage, ParquetIndex, Storage
 
 if TYPE_CHECKING:
     from reput.core.index.forms import IndexOf
@@ -137,7 +136,7 @@ class ArchiveSearch:
 
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
         """See `BulkSearch.find_each`."""
-        archive = storage_in(self.files).archive
+        archive = self.files.archive
         for number, hashes in enumerate(groups):
             wanted = hashes.astype(np.int64)
             none = np.empty(0, np.int64)

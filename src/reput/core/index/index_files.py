@@ -33,8 +33,7 @@ from reput.core.index.verdict import Judge, Verdict
 from reput.core.log.files import CommitLogFile
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
-from reput.io import NO_STAMP, Stamp, present_stamp
-from reput.io.stamps import has_stamp
+from reput.io import Stamp
 
 if TYPE_CHECKING:
     from reput.core.index.forms import IndexOf
@@ -253,7 +252,7 @@ class IndexFiles:
             verdict = self._verdicts.get(one.file)
             for path, stamp in verdict.proof.seen if verdict and verdict.proof else ():
                 if path not in are_same:
-                    are_same[path] = has_stamp(path, stamp)
+                    are_same[path] = stamp.is_of(path)
                 if not are_same[path]:
                     changed.add(one.file)
         return changed
@@ -290,13 +289,13 @@ def _as_it_is(file: IndexFileReader) -> _Judged:
     The file's stamp (inode, size, change time) is taken before the item count is read. If an item is added between
     these two steps, the file's next stamp will differ, so the file will be judged again.
     """
-    stamp = _stamp(file.path) if file.storage.is_local else NO_STAMP
+    stamp = _stamp(file.path) if file.storage.is_local else Stamp()
     return _Judged(file, file.next_item - 1, stamp)
 
 
 def _stamp(path: str) -> Stamp | None:
     """Return a file's stamp, or None if the file has just changed or is missing."""
     try:
-        return present_stamp(path)
+        return Stamp.present(path)
     except OSError:
         return None

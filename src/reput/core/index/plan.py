@@ -22,7 +22,7 @@ from reput.core.log.reader import CommitLogReader
 from reput.core.log.walk import LogWalk, newest_timestamp
 from reput.errors import CorruptMessageError, MessageNotFoundError
 from reput.format.checkpoint import Checkpoint
-from reput.io import NO_STAMP, Stamp, present_stamp
+from reput.io import Stamp
 
 # `LogWalk` reads this many bytes at once. Records after the last index entry are cached only if they fit in one read.
 _MOST_BYTES = 4 << 10
@@ -264,9 +264,9 @@ class Planner:
         """Return a file's stamp, or None if the file has just changed or is missing."""
         # Remote files have no stamps, and are treated as unchanged.
         if "://" in file.path:
-            return NO_STAMP
+            return Stamp()
         try:
-            return present_stamp(file.path)
+            return Stamp.present(file.path)
         except OSError:
             return None
 

@@ -33,7 +33,7 @@ from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
 from reput.errors import ReputError
 from reput.format.index_file import decode_header
-from reput.io import NO_STAMP, OwnCache, Stamp, settled_stamp, stamp_of
+from reput.io import OwnCache, Stamp
 
 # Version of the content of cache files. Files of other versions are ignored.
 _FORM = 5
@@ -62,7 +62,7 @@ def stamps_before(file: IndexFileReader, log: CommitLogReader) -> Stamps:
     Raises StoreAccessError, StoreChangedError.
     """
     last = file.next_item - 1
-    own = settled_stamp(file.path) if last > 0 else None
+    own = Stamp.settled(file.path) if last > 0 else None
     if own is None:
         # No result will be kept for this IndexFile: it has no items, or a later change could leave its inode, size and
         # change time the same.
@@ -76,7 +76,7 @@ def log_stamps(files: Iterable[CommitLogFile]) -> dict[int, Stamp]:
 
     A file is excluded if a later change could leave its stamp the same.
     """
-    taken = {file.start: settled_stamp(file.path) for file in files}
+    taken = {file.start: Stamp.settled(file.path) for file in files}
     return {begin: stamp for begin, stamp in taken.items() if stamp is not None}
 
 
@@ -135,7 +135,7 @@ class Remembered:
             data = json.dumps(kept).encode()
             # The stamp of the IndexFile is compared last: if it is unchanged, the file has not changed since before the
             # proof or spot check. So the values above describe the file that was examined.
-            is_same = stamp_of(file.path) == before.file
+            is_same = Stamp.of(file.path) == before.file
             if is_same and len(data) <= _MOST_BYTES:
                 self._cache.write(_name(file, kind), data)
                 return True
@@ -184,7 +184,7 @@ def _log_files(
     check. If `before` lacks a file, the result has three zeros for the file, so that the file later counts as changed.
     """
     return [
-        [file.start, *before.get(file.start, NO_STAMP)]
+        [file.start, *before.get(file.start, Stamp())]
         for file in log.files_within(ranges[0].start, ranges[-1].stop)
     ]
 
@@ -254,6 +254,6 @@ def _first_change(kept: Sequence[Sequence[int]], log: CommitLogReader) -> int | 
     """Return the physical offset of the first changed log file, or None if no log file has changed."""
     stamps = {start: Stamp(*stamp) for start, *stamp in kept}
     for file in log.files_within(min(stamps, default=0), max(stamps, default=-1) + 1):
-        if file.start in stamps and stamps[file.start] != stamp_of(file.path):
+        if file.start in stamps and stamps[file.start] != Stamp.of(file.path):
             return file.start
     return None

@@ -16,8 +16,9 @@ from reput.base import StoreConfig
 from reput.core.index.reader import index_paths
 from reput.core.index.writer import IndexFileEnd, IndexFileWriter
 from reput.core.log.dispatch_batch import DispatchBatch
+from reput.errors import displaced, explained
 from reput.format.file_names import is_index_file_name, next_index_file_name
-from reput.io import Disk, displaced, explained
+from reput.io import Disk
 
 # Maximum number of full files that wait for the syncing thread. Each of these mapped files holds two file descriptors.
 _MOST_FULL = 32

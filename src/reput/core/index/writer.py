@@ -26,7 +26,7 @@ from reput.format.index_file import (
     file_bytes,
     item_position,
 )
-from reput.io import Disk, FileWriter, identity_of
+from reput.io import Disk, FileWriter
 from reput.kernels.entry_checks import check_items
 from reput.kernels.index_chains import END_OFFSET, END_TIMESTAMP, INDEX_COUNT, SLOT_COUNT, put_keys
 
@@ -123,7 +123,7 @@ class IndexFileWriter:
         """Open an existing file of the right size, or create a file of zeros."""
         self.path, self._config, self._disk = path, config, disk
         self._file = disk.map(path, config.index_file_bytes)
-        self._identity = identity_of(self._file.fileno)
+        self._identity = self._file.identity
         self._items_at = item_position(config.hash_slots, 0)
         array = self._file.array
         self._slots: npt.NDArray[np.uint32] = array[HEADER_BYTES : self._items_at].view(np.uint32)

@@ -29,7 +29,7 @@ from reput.core.log.offset_range import OffsetRange, without
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import has_data
 from reput.errors import ReputError
-from reput.io import OwnCache, settled_stamp, stamp_of
+from reput.io import OwnCache, Stamp
 
 # Version of the stored form. Results of other versions are ignored.
 _FORM = 5
@@ -359,11 +359,11 @@ def settled(file: CommitLogFile) -> tuple[int, ...]:
     """
     if "://" in file.path:
         return _stamp(file)
-    stamp = settled_stamp(file.path)
+    stamp = Stamp.settled(file.path)
     return () if stamp is None else (file.start, *stamp)
 
 
 def _stamp(file: CommitLogFile) -> tuple[int, ...]:
     if "://" in file.path:
         return file.start, file.inode, file.size
-    return file.start, *stamp_of(file.path)
+    return file.start, *Stamp.of(file.path)

@@ -30,7 +30,6 @@ from reput.core.log.samples import sampled_records
 from reput.core.log.walk import LogWalk
 from reput.errors import ReputError, StoreError
 from reput.io import OwnCache, Stamp
-from reput.io.stamps import has_stamp
 
 # Files without a known result are scanned if they have at most this many bytes together. The kernels take about half a
 # second for it. Up to `_WALKED_BYTES` are walked in plain Python, which takes less time than loading the kernels.
@@ -65,7 +64,7 @@ class TopicMap:
     def has(self, file: CommitLogFile) -> bool:
         """Return whether `names` has all topics of a file as it is now."""
         stamp = self.stamps.get(file.start)
-        return stamp is not None and has_stamp(file.path, stamp)
+        return stamp is not None and stamp.is_of(file.path)
 
     def add(self, known: KnownFile) -> None:
         """Add a file. Its facts have a stamp and queues."""

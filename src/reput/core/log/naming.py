@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from reput.core.log.sources import BrokerNames, LogListing
 from reput.errors import UsageError
-from reput.io import absolute
+from reput.io import Location
 
 _FIELD = re.compile(r"\{([^{}]*)\}|(\*)")
 _NAME = "[^/]+"
@@ -29,7 +29,7 @@ def named_from(logs: Sequence[LogListing], pattern: str | None) -> list[LogListi
     expression = _expression(pattern)
     named: dict[str, LogListing] = {}
     for log in logs:
-        found = expression.fullmatch(absolute(log.name).rstrip("/"))
+        found = expression.fullmatch(Location.absolute(log.name).rstrip("/"))
         if found is None:
             raise UsageError(
                 f"name_from {pattern}: does not match the store {log.name}", arguments=["name_from"]
@@ -47,7 +47,7 @@ def named_from(logs: Sequence[LogListing], pattern: str | None) -> list[LogListi
 
 def _expression(pattern: str) -> re.Pattern[str]:
     parts, last, fields = [], 0, []
-    text = absolute(pattern).rstrip("/")
+    text = Location.absolute(pattern).rstrip("/")
     for found in _FIELD.finditer(text):
         parts.append(re.escape(text[last : found.start()]))
         last, field = found.end(), found[1]

@@ -26,22 +26,7 @@ from reput.format.commit_log import (
     read_size_and_physical_offset,
 )
 from reput.format.file_names import COMMIT_LOG_FOLDER, LOCK_FILE, parse_offset_file_name
-from reput.io import (
-    LOCAL,
-    FolderEntry,
-    Storage,
-    absolute,
-    expand_to_one,
-    is_archive,
-    is_url,
-    listed_size,
-    local_path,
-    real_place,
-    storage_of,
-)
-from reput.io.linked_folder import linked_folder
-from reput.io.patterns import expand
-from reput.io.places import LOCAL_ARCHIVE, joined_place, not_an_archive
+from reput.io import LOCAL, FolderEntry, Location, Scratch, Storage, listed_size, storage_of
 
 _SEPARATOR = ","
 _PEEK_BYTES = 1 << 20
@@ -67,18 +52,18 @@ def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) ->
     single: dict[str, tuple[Storage, str, dict[str, FolderEntry]]] = {}
     for given in paths:
         storage, pattern = storage_of(given, options, lists_all=False)
-        for path in expand(storage, pattern.rstrip("/") or "/"):
+        for path in Location.matches(storage, pattern.rstrip("/") or "/"):
             entry = storage.entry(path)
             if entry is None:
                 raise StoreNotFoundError(f"{given}: no such file or folder{_meant(storage, path)}")
             if entry.is_dir():
                 folder = log_folder(storage, path)
                 logs.setdefault(
-                    real_place(folder), _of_folder(storage, path, folder, options or {})
+                    Location.canonical(folder), _of_folder(storage, path, folder, options or {})
                 )
             else:
                 folder = posixpath.dirname(path) or "."
-                of_folder = single.setdefault(real_place(folder), (storage, folder, {}))
+                of_folder = single.setdefault(Location.canonical(folder), (storage, folder, {}))
                 of_folder[2][entry.name] = entry
     for place, (storage, folder, entries) in single.items():
         # These files were named one by one. If another path names their folder or their store, `logs` already has all
@@ -112,7 +97,7 @@ def find_store(
         StoreAccessError: a folder cannot be listed.
     """
     storage, pattern = storage_of(path, options)
-    store = store_of(log_folder(storage, expand_to_one(storage, pattern)))
+    store = store_of(log_folder(storage, Location.only_match(storage, pattern)))
     is_kept = storage.is_local or store == pattern
     return (storage, store) if is_kept else storage_of(store, options)
 
@@ -127,9 +112,9 @@ def find_stores(
     stores: dict[str, str] = {}
     for path in paths:
         storage, pattern = storage_of(path, options, lists_all=False)
-        for found in expand(storage, pattern):
+        for found in Location.matches(storage, pattern):
             store = store_of(log_folder(storage, found))
-            stores.setdefault(real_place(store), store)
+            stores.setdefault(Location.canonical(store), store)
     return list(stores.values())
 
 
@@ -156,7 +141,11 @@ def split_logs(path: str) -> tuple[str, tuple[str, ...]]:
     """Split STORE,LOG,LOG into the store and the folders of its CommitLog outside the store."""
     store, *logs = path.split(_SEPARATOR)
     # A comma may also be part of an existing path.
-    return (path, ()) if not logs or is_url(path) or os.path.exists(path) else (store, tuple(logs))
+    return (
+        (path, ())
+        if not logs or Location.is_url(path) or os.path.exists(path)
+        else (store, tuple(logs))
+    )
 
 
 def with_logs(store: str, logs: Sequence[str]) -> str:
@@ -183,7 +172,7 @@ def with_logs(store: str, logs: Sequence[str]) -> str:
     # folder could have two links.
     entries = {name: path for name, path in entries.items() if os.path.realpath(path) not in named}
     entries |= {f"{COMMIT_LOG_FOLDER}-{n}": path for n, path in enumerate(named.values(), 1)}
-    return linked_folder(os.path.basename(os.path.abspath(store)), entries)
+    return Scratch.view_of_links(os.path.basename(os.path.abspath(store)), entries)
 
 
 def with_archive(
@@ -208,12 +197,12 @@ def with_archive(
             f"{fspath(store)}: an archive cannot be joined with an archive; pass the path of a store"
         )
     older = fspath(archive)
-    if not is_url(older):
-        path = local_path(older)
-        if not is_archive(path):
-            raise not_an_archive(older)
-        older = LOCAL_ARCHIVE + os.path.abspath(path)
-    return joined_place(older.rstrip("/"), absolute(place))
+    if not Location.is_url(older):
+        path = Location.local_path(older)
+        if not Location.is_archive(path):
+            raise Location.not_an_archive(older)
+        older = Location.ARCHIVE_SCHEME + os.path.abspath(path)
+    return Location.joined(older.rstrip("/"), Location.absolute(place))
 
 
 def _of_folder(storage: Storage, path: str, folder: str, options: Mapping[str, str]) -> LogListing:

@@ -33,7 +33,8 @@ from reput.format.commit_log import (
     locate,
     read_size_and_magic,
 )
-from reput.io import GrowthWatch, OpenFiles, PooledReader, whole_size
+from reput.format.file_names import whole_size
+from reput.io import GrowthWatch, OpenFiles, PooledReader
 
 # Imported only for type checkers, so that a query by key does not load NumPy.
 if TYPE_CHECKING:

@@ -18,16 +18,7 @@ from reput.core.log.record_search import first_nonzero
 from reput.errors import StoreAccessError, StoreNotFoundError
 from reput.format.commit_log import BLANK_BYTES
 from reput.format.file_names import COMMIT_LOG_FOLDER, RESTORING_FOLDER, parse_offset_file_name
-from reput.io import (
-    LOCAL,
-    FileReader,
-    OpenFile,
-    SparseReader,
-    Storage,
-    Watch,
-    refuse_archive,
-    split_joined,
-)
+from reput.io import LOCAL, FileReader, Location, OpenFile, SparseReader, Storage, Watch
 
 # Number of times that a listing with missing files is repeated.
 _MORE_LOOKS = 2
@@ -167,7 +158,7 @@ class StoreLog:
             )
         check_no_overlap(files)
         folder = self.store if self.is_local else None
-        both = split_joined(self.store)
+        both = Location.split(self.store)
         name = self.store if both is None else both[1]
         return LogListing(name, files, self._storage.open_file, folder, self.is_local)
 
@@ -188,7 +179,7 @@ class StoreLog:
                     )
         if not files and self._storage.entry(self.name) is None:
             if self.is_local:
-                refuse_archive(self.store)
+                Location.refuse_archive(self.store)
             raise StoreNotFoundError(
                 f"{self.store}: not a RocketMQ store: it has no {COMMIT_LOG_FOLDER} folder"
                 + _store_near(self.store, self._storage)

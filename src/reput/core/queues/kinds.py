@@ -35,10 +35,11 @@ from reput.format.file_names import (
     is_folder_name,
     offset_file_name,
     parse_offset_file_name,
+    whole_size,
 )
 from reput.format.properties import LMQ_PREFIX
 from reput.format.rocksdb_queue import VALUE_BYTES
-from reput.io import LOCAL, GrowthWatch, Storage, listed_size, whole_size
+from reput.io import LOCAL, GrowthWatch, Storage, listed_size
 
 # Import these only for typing, because a query by key must not load NumPy.
 if TYPE_CHECKING:

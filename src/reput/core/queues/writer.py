@@ -44,9 +44,7 @@ from reput.format.consume_queue_ext import (
     encode_unit,
 )
 from reput.format.properties import INNER_NUM
-from reput.io import Disk, is_worth_a_flush
-from reput.io.disk import PooledWriter
-from reput.io.reader import Identity
+from reput.io import Disk, Identity, MappedWriter, PooledWriter
 from reput.kernels.queue_entries import MAX_QUEUE_OFFSET, append_entries
 
 _ENTRY_WORDS = CONSUME_QUEUE.entry_bytes // 4
@@ -145,7 +143,9 @@ class EntryFilesWriter:
         `least_pages` is 0, any dirty byte is enough. Mirrors `ConsumeQueue.flush`.
         """
         flushed, written = self._flushed * self._entry_bytes, count * self._entry_bytes
-        return least_pages == 0 or is_worth_a_flush(flushed, written, least_pages, self._file_bytes)
+        return least_pages == 0 or MappedWriter.is_worth_a_flush(
+            flushed, written, least_pages, self._file_bytes
+        )
 
     def start_writeback(self) -> None:
         """Make the system start writing dirty pages."""

@@ -37,8 +37,7 @@ from reput.format.file_names import (
     is_index_file_name,
     parse_offset_file_name,
 )
-from reput.io import LOCAL, Storage
-from reput.io.lock import is_locked
+from reput.io import LOCAL, Storage, is_locked
 
 if TYPE_CHECKING:
     from reput.core.log.ends import LogEnds

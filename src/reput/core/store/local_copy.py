@@ -10,7 +10,7 @@ from pathlib import Path
 from reput.base import Finding, Progress
 from reput.core.log.paths import find_store
 from reput.errors import StoreAccessError, UsageError
-from reput.io import FileWriter, FolderEntry, Storage, make_folder, scratch_folder
+from reput.io import DISK, FileWriter, FolderEntry, Scratch, Storage
 
 _BLOCK_BYTES = 4 << 20
 _MOST_DEPTH = 8
@@ -53,7 +53,7 @@ def local_copy(
         )
     files = list(_files(storage, store, _MOST_DEPTH))
     total = sum(file.stat().st_size for file in files)
-    with scratch_folder() as folder:
+    with Scratch.folder() as folder:
         done = 0
         for file in files:
             name = file.path.removeprefix(f"{store}/")
@@ -78,7 +78,7 @@ def _files(storage: Storage, folder: str, depth: int) -> Iterator[FolderEntry]:
 
 def _fetch(storage: Storage, file: FolderEntry, target: Path) -> None:
     size = file.stat().st_size
-    make_folder(target.parent)
+    DISK.create_folder(target.parent)
     with FileWriter(target, size) as output, storage.open_file(file.path) as reader:
         for position in range(0, size, _BLOCK_BYTES):
             block = reader.read(position, min(_BLOCK_BYTES, size - position))

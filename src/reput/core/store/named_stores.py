@@ -11,7 +11,7 @@ from typing import Any
 from reput.base import StoreConfig, did_you_mean, read_properties
 from reput.core.log.paths import find_store, with_archive, with_logs
 from reput.errors import FormatError, StoreAccessError, StoreNotFoundError, UsageError
-from reput.io import is_pattern, is_url, read_text
+from reput.io import FileReader, Location
 
 _TABLE = "store"
 _TEXT, _TEXTS, _NUMBER, _TABLE_OF_TEXTS = (
@@ -76,7 +76,7 @@ class NamedStore:
             options.setdefault("config", StoreConfig.from_broker_config(self.config))
         path = self.path
         # A pattern must match exactly one store here. Patterns that match several were expanded before.
-        if is_pattern(path):
+        if Location.is_pattern(path):
             path = find_store(path, options.get("storage_options"))[1]
         path = with_logs(path, self.log_paths)
         if joined and self.archive is not None:
@@ -110,7 +110,7 @@ def _entries(where: str) -> list[Any]:
     import tomllib
 
     try:
-        text = read_text(where)
+        text = FileReader.text_of(where)
     except StoreNotFoundError:
         raise StoreNotFoundError(f"{where}: no such fleet file") from None
     except FormatError as error:
@@ -153,7 +153,7 @@ def _store(where: str, number: int, entry: Any) -> NamedStore:
     if "path" not in entry:
         raise UsageError(f"{label}: path is missing")
     path, config = entry["path"], entry.get("config")
-    if is_pattern(path) and ("name" in entry or "log_paths" in entry):
+    if Location.is_pattern(path) and ("name" in entry or "log_paths" in entry):
         raise UsageError(
             f"{label}: path {path} is a pattern, so name and log_paths cannot apply; omit them"
         )
@@ -198,7 +198,7 @@ def _texts(value: Any) -> list[str]:
 
 def _placed(folder: str, path: str) -> str:
     """Resolve a path relative to the folder of the fleet file. URLs are returned unchanged."""
-    is_elsewhere = is_url(path) or path.startswith("file:")
+    is_elsewhere = Location.is_url(path) or path.startswith("file:")
     return path if is_elsewhere else os.path.join(folder, path)
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from reput.base.lazy import face
+from reput.base import face
 
 if TYPE_CHECKING:
     from reput.engine.check.checking.checkpoint import CheckpointInspection as CheckpointInspection

@@ -27,7 +27,7 @@ from reput.core import log_bytes
 from reput.engine.check.checking.checked_store import Unread
 from reput.engine.check.run import CHECK_SCHEMA, check_store
 from reput.engine.stores import Chosen, opened_runner, takes_stores
-from reput.io import is_url
+from reput.io import Location
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -131,7 +131,7 @@ def check(
     findings, unread = [], list[Unread]()
     path, original = fspath(store), None
     with ExitStack() as stack:
-        if is_url(store):
+        if Location.is_url(store):
             # Import this late, because it loads pyarrow.
             from reput.core import local_copy
 

@@ -16,7 +16,7 @@ from reput.engine.compare import prove_all
 from reput.engine.stores import takes_stores
 from reput.engine.stores.open_store import open_store
 from reput.errors import UsageError
-from reput.io import is_url
+from reput.io import Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def prove(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> Proof
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
     path = fspath(store)
-    if is_url(path):
+    if Location.is_url(path):
         raise UsageError(f"{path}: IndexFiles can be proved only in a local store")
     with open_store(path, **reading) as reader:
         files = reader.index.current()

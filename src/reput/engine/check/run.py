@@ -20,7 +20,7 @@ from reput.engine.check.checking.checkpoint import checkpoint_findings
 from reput.engine.check.checking.config_files import config_findings
 from reput.engine.check.checking.tally import sampled
 from reput.errors import UsageError
-from reput.io import is_url
+from reput.io import Location
 
 CHECK_SCHEMA = "reput-check/1"
 """Version of the JSON lines of findings. Every incompatible change increases its number (docs/check.md)."""
@@ -58,7 +58,7 @@ def check_store(
         StoreAccessError: A file cannot be read.
         UsageError: The store is a URL. `reput.check` copies such a store first.
     """
-    if is_url(store):
+    if Location.is_url(store):
         raise UsageError(
             f"{fspath(store)}: check reads only local stores; download the store, or compare it "
             f"with a local copy by reput diff"

@@ -42,7 +42,7 @@ from reput.engine.check.proofs import (
     without_entries,
 )
 from reput.errors import UsageError
-from reput.io import FileReader, is_url, locked
+from reput.io import FileReader, Location, locked
 
 DEFAULT_RATE = 20_000_000
 """Bytes per second. A broker's disk reads many times as fast, and a store of 1 TB is proved in 14 hours."""
@@ -134,7 +134,7 @@ def scrub(
         StoreLockedError: another process scrubs the store.
         UsageError: the store is a URL.
     """
-    if is_url(store):
+    if Location.is_url(store):
         raise UsageError(f"{fspath(store)}: a scrub reads only stores on this machine")
     path = Path(store).absolute()
     checked_store = look_at(path, config)

@@ -8,13 +8,13 @@ from reput.base import SerialRunner
 from reput.engine.check.run import check_store
 from reput.engine.rebuild import SMALL, rebuild_store, small_log
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
-from reput.io import scratch_file
+from reput.io import Scratch
 
 
 @cache
 def warm_up() -> None:
     """Check a newly rebuilt store of three messages. See `reput.engine.rebuild.warm_up`."""
-    with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
+    with Scratch.file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         rebuild_store(SerialRunner(), folder, config=SMALL)
         for finding in check_store(folder, config=SMALL):
             raise RuntimeError(

@@ -56,8 +56,10 @@ class NumberedEntries(NamedTuple):
         return cls(FoundEntries(*columns), *np.array(more, np.int64).reshape(-1, 2).T)
 
     def places(self, rows: Rows) -> Iterator[EntryPlace]:
-        found = self.entries.at(rows)
-        return zip(found.offsets.tolist(), found.sizes.tolist(), found.tags.tolist(), strict=True)
+        entries = self.entries.at(rows)
+        return zip(
+            entries.offsets.tolist(), entries.sizes.tolist(), entries.tags.tolist(), strict=True
+        )
 
 
 class NumberedRun(NamedTuple):
@@ -100,39 +102,41 @@ class NumberedMessages:
 
     def is_of_earlier(self, row: int, place: EntryPlace) -> bool:
         """Return whether an entry belongs to an earlier message that has the same queue offset as message `row`."""
-        same = self._every.at(self._every.numbers == self.expected.numbers[row])
-        columns = (column.tolist() for column in same[1:4])
+        of_number = self._every.at(self._every.numbers == self.expected.numbers[row])
+        columns = (column.tolist() for column in of_number[1:4])
         return place != self.place(row) and place in zip(*columns, strict=True)
 
-    def compare(self, stored: NumberedEntries, size_of: BatchSizeOf) -> NumberedRun:
+    def compare(self, entries: NumberedEntries, size_of: BatchSizeOf) -> NumberedRun:
         """Compare the messages with the queue's entries at the same queue offsets.
 
         Args:
-            stored: The entries of the queue.
+            entries: The entries of the queue.
             size_of: Reads the inner batch at a physical offset of the log, and returns its number of messages.
         """
         expected = self.expected
-        _, both, theirs = np.intersect1d(
-            expected.numbers, stored.entries.numbers, return_indices=True
+        _, rows, entry_rows = np.intersect1d(
+            expected.numbers, entries.entries.numbers, return_indices=True
         )
-        missing = np.setdiff1d(np.arange(len(expected.numbers)), both)
-        differs = self._differs(stored, both, theirs, size_of)
-        return NumberedRun(missing, both[differs], list(stored.places(theirs[differs])))
+        missing = np.setdiff1d(np.arange(len(expected.numbers)), rows)
+        differs = self._differs(entries, rows, entry_rows, size_of)
+        return NumberedRun(missing, rows[differs], list(entries.places(entry_rows[differs])))
 
     def _differs(
-        self, stored: NumberedEntries, both: Rows, theirs: Rows, size_of: BatchSizeOf
+        self, numbered: NumberedEntries, rows: Rows, entry_rows: Rows, size_of: BatchSizeOf
     ) -> Flags:
-        expected, found = self.expected.at(both), stored.entries.at(theirs)
-        differs = np.zeros(len(both), np.bool_)
-        for ours, other in zip(expected[1:4], found[1:4], strict=True):
-            differs |= ours != other
-        if len(stored.times) and len(both):
-            differs |= expected.times != stored.times[theirs]
+        expected, entries = self.expected.at(rows), numbered.entries.at(entry_rows)
+        differs = np.zeros(len(rows), np.bool_)
+        for column, stored_column in zip(expected[1:4], entries[1:4], strict=True):
+            differs |= column != stored_column
+        if len(numbered.times) and len(rows):
+            differs |= expected.times != numbered.times[entry_rows]
             if not differs[-1]:
                 # A batch ends at the queue offset of the next entry. No entry after the last one was read, so the
                 # number of messages in the last batch is read from the log.
-                last, is_inner = int(expected.offsets[-1]), self._is_inner[both[-1]]
-                differs[-1] = stored.batch_sizes[theirs[-1]] != (size_of(last) if is_inner else 1)
+                last, is_inner = int(expected.offsets[-1]), self._is_inner[rows[-1]]
+                differs[-1] = numbered.batch_sizes[entry_rows[-1]] != (
+                    size_of(last) if is_inner else 1
+                )
         return differs
 
 

@@ -68,8 +68,8 @@ class LogEdges:
         if offset >= self.end:
             return BEYOND, _NO_OFFSET
         number = bisect_right(self.starts, offset) - 1
-        following = self.starts[number + 1] if number + 1 < len(self.starts) else self.end
-        return number, min(following, self.end)
+        next_start = self.starts[number + 1] if number + 1 < len(self.starts) else self.end
+        return number, min(next_start, self.end)
 
 
 class Spans:
@@ -104,9 +104,9 @@ class Spans:
             self._note(file, first + begin, first + end - 1, end - begin)
 
     def _note(self, file: int, low: int, high: int, count: int) -> None:
-        known = self.by_file.get(file)
-        if known is not None:
-            low, high, count = min(known.first, low), max(known.last, high), count + known.total
+        span = self.by_file.get(file)
+        if span is not None:
+            low, high, count = min(span.first, low), max(span.last, high), count + span.total
         self.by_file[file] = Span(low, high, count)
 
 
@@ -165,17 +165,17 @@ class QueueSpan(NamedTuple):
 
     def read_into(self, words: RawEntries) -> int:
         """Read the entries of the span into `words`. Stop at a missing file, and return the number of entries read."""
-        wanted, stop = self.numbers.start, self.numbers.stop
+        position, stop = self.numbers.start, self.numbers.stop
         for first, count, path in self.files.files:
-            if not first <= wanted < min(first + count, stop):
+            if not first <= position < min(first + count, stop):
                 continue
             end = min(first + count, stop)
-            part = words[wanted - self.numbers.start : end - self.numbers.start]
+            part = words[position - self.numbers.start : end - self.numbers.start]
             with FileReader(path) as reader:
-                at = (wanted - first) * CONSUME_QUEUE.entry_bytes
+                at = (position - first) * CONSUME_QUEUE.entry_bytes
                 reader.read_into(part.reshape(-1).view(np.uint8), at)
-            wanted = end
-        return wanted - self.numbers.start
+            position = end
+        return position - self.numbers.start
 
 
 def resolve_units(codes: npt.NDArray[np.int64], units: Path) -> None:

@@ -92,16 +92,16 @@ class FileComparison:
     scan: the latest walk over the file
     """
 
-    def __init__(self, compared: ComparedFile) -> None:
-        self._compared = compared
+    def __init__(self, task: ComparedFile) -> None:
+        self._task = task
         self._entries: dict[Queue, FoundEntries] = {}
         self._items: list[FoundItems] = []
         self.scan = self._new_scan()
 
     def _new_scan(self) -> FileScan:
-        compared = self._compared
+        task = self._task
         return FileScan(
-            compared.file, compared.file.start, compared.stop, SALVAGE, compared.rules,
+            task.file, task.file.start, task.stop, SALVAGE, task.rules,
             buffers=_memory().scan,
         )  # fmt: skip
 
@@ -111,12 +111,12 @@ class FileComparison:
         Returns None if the file has no message, or if `stretches` (the slow step) must compare the file again.
         `is_sound` checks the records of a piece. Raises StoreError.
         """
-        compared, scan = self._compared, self.scan
-        length = sum(len(one.numbers) for one in compared.queues)
+        task, scan = self._task, self.scan
+        length = sum(len(queue.numbers) for queue in task.queues)
         # If all queues or all IndexFiles are missing, leave it to `stretches` to report each missing entry.
-        if not (compared.queues and compared.index_files) or length > _MOST_ENTRIES:
+        if not (task.queues and task.index_files) or length > _MOST_ENTRIES:
             return None
-        queues, index = _SoundQueues(compared.queues, length), _SoundIndex(compared.index_files)
+        queues, index = _SoundQueues(task.queues, length), _SoundIndex(task.index_files)
         latest = None
         for piece in scan.pieces():
             batch = piece.batch
@@ -132,10 +132,10 @@ class FileComparison:
 
     def _ends_well(self) -> bool:
         """Return whether the last record is followed only by a blank record, or by zeros at the end of the log."""
-        compared, scan = self._compared, self.scan
+        task, scan = self._task, self.scan
         if scan.damage or scan.end.torn:
             return False
-        is_end = compared.ends_log and scan.end.position >= compared.log_end
+        is_end = task.ends_log and scan.end.position >= task.log_end
         return is_end or not scan.end.unreadable
 
     def stretches(
@@ -146,22 +146,22 @@ class FileComparison:
         A stretch has about 32 MiB of records. Reading the records is the slow step of the comparison.
         `compare.stretch.stretches` describes the arguments. Raises StoreError.
         """
-        compared = self._compared
-        self._entries = {one.queue: one.read() for one in compared.queues}
-        self._items = [one.read() for one in compared.index_files]
+        task = self._task
+        self._entries = {one.queue: one.read() for one in task.queues}
+        self._items = [one.read() for one in task.index_files]
         self.scan = self._new_scan()
         yield from stretches(
-            self.scan, compared.file, compared.log_end, ends_log=compared.ends_log,
+            self.scan, task.file, task.log_end, ends_log=task.ends_log,
             has_light=has_light, look=look,
         )  # fmt: skip
 
     def queue_runs(self, stretch: LogStretch) -> Iterator[QueueRun]:
         """Yield the expected and the stored entries of each queue for a stretch of the log."""
-        places = {one.queue: one for one in self._compared.queues}
+        places = {one.queue: one for one in self._task.queues}
         for queue in sorted({*stretch.queues, *places}):
-            found = self._entries.get(queue, _NO_ENTRIES)
-            found = found.at(_inside(found.offsets, stretch))
-            yield QueueRun(queue, stretch.entries(queue), found, places.get(queue))
+            entries = self._entries.get(queue, _NO_ENTRIES)
+            entries = entries.at(_inside(entries.offsets, stretch))
+            yield QueueRun(queue, stretch.entries(queue), entries, places.get(queue))
 
     def index_runs(self, stretch: LogStretch) -> list[IndexRun]:
         """Return the items of each IndexFile for a stretch of the log.
@@ -170,7 +170,7 @@ class FileComparison:
         """
         return [
             IndexRun(items.at(_inside(items.offsets, stretch)), place)
-            for items, place in zip(self._items, self._compared.index_files, strict=True)
+            for items, place in zip(self._items, self._task.index_files, strict=True)
         ]
 
     def entries_within(self, start: int, stop: int) -> int:
@@ -212,7 +212,7 @@ class _SoundQueues:
     """
 
     def __init__(self, places: tuple[QueueSpan, ...], length: int) -> None:
-        self._known: list[Queue] = []
+        self._queues: list[Queue] = []
         self._places: dict[Queue, tuple[int, int, int]] = {}
         self._totals = {one.queue: one.span.total for one in places if one.span is not None}
         self._entries = _memory().room_for(length)
@@ -228,7 +228,7 @@ class _SoundQueues:
     def match(self, batch: DispatchBatch, offsets: Column) -> bool:
         # The scan gives numbers to queues in the order of their first messages. So queues of earlier batches keep their
         # numbers, and new queues are at the end of `batch.queues`.
-        if len(batch.queues) > len(self._known):
+        if len(batch.queues) > len(self._queues):
             self._meet(batch.queues)
         first, start, count, matched = self._arrays
         return bool(
@@ -238,14 +238,14 @@ class _SoundQueues:
         )
 
     def _meet(self, queues: list[Queue]) -> None:
-        new = [self._places.get(queue, (0, 0, 0)) for queue in queues[len(self._known) :]]
+        new = [self._places.get(queue, (0, 0, 0)) for queue in queues[len(self._queues) :]]
         columns = np.array([(*place, 0) for place in new], np.int64).T
         self._arrays = np.ascontiguousarray(np.concatenate([self._arrays, columns], axis=1))
-        self._known = queues
+        self._queues = queues
 
     def are_all_matched(self) -> bool:
         """Return whether each entry that points into the file was matched."""
-        matched = dict(zip(self._known, self._arrays[3].tolist(), strict=True))
+        matched = dict(zip(self._queues, self._arrays[3].tolist(), strict=True))
         return all(matched.get(queue, 0) == total for queue, total in self._totals.items())
 
 

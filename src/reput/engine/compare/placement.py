@@ -74,7 +74,7 @@ class Placement(NamedTuple):
 
 
 def entry_of_each(
-    offsets: Offsets, stated: Offsets, found_offsets: Offsets, found_numbers: Offsets
+    offsets: Offsets, stated: Offsets, entry_offsets: Offsets, entry_numbers: Offsets
 ) -> npt.NDArray[np.intp]:
     """Return for each message the row of its entry, or -1 if it has none.
 
@@ -84,15 +84,15 @@ def entry_of_each(
     Args:
         offsets: Physical offsets of messages.
         stated: Queue offsets that the messages state.
-        found_offsets: Physical offsets in the entries, ascending.
-        found_numbers: Numbers of the entries.
+        entry_offsets: Physical offsets in the entries, ascending.
+        entry_numbers: Numbers of the entries.
     """
-    first = np.searchsorted(found_offsets, offsets)
-    stop = np.searchsorted(found_offsets, offsets, side="right")
+    first = np.searchsorted(entry_offsets, offsets)
+    stop = np.searchsorted(entry_offsets, offsets, side="right")
     rows = np.where(stop > first, first, -1)
     for message in np.flatnonzero(stop - first > 1).tolist():
-        same = np.arange(first[message], stop[message])
-        agrees = same[found_numbers[same] == stated[message]]
+        rows_of_message = np.arange(first[message], stop[message])
+        agrees = rows_of_message[entry_numbers[rows_of_message] == stated[message]]
         rows[message] = agrees[0] if len(agrees) else first[message]
     return rows
 
@@ -116,6 +116,33 @@ def neighbours(
 def between(stated: Offsets, low: Offsets, high: Offsets) -> Flags:
     """Return a flag per message: whether its stated queue offset is between `low` and `high` (see `neighbours`)."""
     return (stated > low) & (stated < high)
+
+
+def fitting(
+    offsets: Offsets,
+    starts: Offsets,
+    stops: Offsets,
+    solid: Offsets,
+    numbers: tuple[Offsets, Offsets],
+    after: int,
+) -> npt.NDArray[np.intp]:
+    """Return the rows of messages without an entry that get the queue offsets that they state.
+
+    These queue offsets lie between those of the entries before and after the message in the log, and ascend. Of the
+    messages whose queue offsets do not ascend, as few as possible are left out.
+
+    Args:
+        offsets: Physical offsets of messages, ascending.
+        starts: First queue offset that each message states.
+        stops: Queue offset after the last one that each message states.
+        solid: Physical offsets of the entries whose queue offsets are certain, ascending.
+        numbers: First queue offset of each of these entries, and the queue offset after it.
+        after: Greatest value of `stops` for a message with no entry after it.
+    """
+    low, _ = neighbours(offsets, solid, numbers[1], 0, 0)
+    _, high = neighbours(offsets, solid, numbers[0], 0, after)
+    rows = np.flatnonzero((starts >= low) & (stops <= high))
+    return rows[ascending(starts[rows])]
 
 
 def ascending(numbers: Offsets) -> npt.NDArray[np.intp]:

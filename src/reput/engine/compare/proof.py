@@ -50,7 +50,7 @@ from reput.core.index.verdict import settled_header
 from reput.core.log.offset_range import without
 from reput.engine.compare.columns import Column, key_pairs
 from reput.errors import StoreNotFoundError
-from reput.io import Stamp, settled_stamp
+from reput.io import Stamp
 from reput.kernels.index_proof import (
     check_items,
     check_slots,
@@ -101,10 +101,10 @@ class ItemComparison:
                 position = file.start
             begin = self._entries.first_at(position, first, last)
             after = self._entries.first_at(file.end, begin, last)
-            end, found = self._in_file(
+            end, gaps = self._in_file(
                 file, position, min(stop, file.end), *self._entries.decoded(begin, after)
             )
-            holes += found
+            holes += gaps
             position = max(end, position)
         if position < stop:
             holes.append(OffsetRange(position, stop))
@@ -123,11 +123,11 @@ class ItemComparison:
         Return the end of its last message, and the ranges of messages that lack an item.
         """
         scan = FileScan(file, start, stop, SALVAGE, buffers=self._buffers)
-        known = key_pairs(offsets, hashes, file.start)
+        pairs = key_pairs(offsets, hashes, file.start)
         holes: list[OffsetRange] = []
         try:
             for piece in scan.pieces():
-                holes += _missing(piece, known, file.start)
+                holes += _missing(piece, pairs, file.start)
         except StoreNotFoundError:  # A broker deleted the expired file.
             return file.end, [OffsetRange(start, file.end)]
         end = scan.end.position
@@ -141,17 +141,19 @@ class ItemComparison:
         return max(end, stop) if scan.end.unreadable else end, sorted(holes)
 
 
-def _missing(piece: ScannedPiece, known: npt.NDArray[np.uint64], base: int) -> list[OffsetRange]:
+def _missing(
+    piece: ScannedPiece, item_pairs: npt.NDArray[np.uint64], base: int
+) -> list[OffsetRange]:
     """Return the ranges of messages that lack an item for a key. Messages without keys are ignored."""
     batch = piece.batch
     begins = piece.base + piece.positions
     if not len(batch.key_hash):
         return []
-    asked = key_pairs(begins[batch.key_row], batch.key_hash.view(np.uint32), base)
+    batch_pairs = key_pairs(begins[batch.key_row], batch.key_hash.view(np.uint32), base)
     bounds = key_pairs(np.array((begins[0], begins[-1] + 1)), np.zeros(2, np.uint32), base)
     # np.isin over only the items of this piece is faster than over all items of the file.
-    low, high = np.searchsorted(known, bounds)
-    lacks = ~np.isin(asked, known[low:high])
+    low, high = np.searchsorted(item_pairs, bounds)
+    lacks = ~np.isin(batch_pairs, item_pairs[low:high])
     if not lacks.any():
         return []
     keyed = np.flatnonzero(batch.messages["key_count"])
@@ -206,13 +208,13 @@ class _ItemRange(NamedTuple):
     last: int
 
 
-def prove(file: IndexFileReader, log: CommitLogReader, known: Proof | None = None) -> Proof:
+def prove(file: IndexFileReader, log: CommitLogReader, earlier: Proof | None = None) -> Proof:
     """Prove the coverage of a file, up to its last item.
 
     Args:
         file: The IndexFile.
         log: The log of its store.
-        known: An earlier proof; the log that it covers is not compared again.
+        earlier: An earlier proof; the log that it covers is not compared again.
 
     Raises:
         StoreAccessError, StoreChangedError.
@@ -221,9 +223,9 @@ def prove(file: IndexFileReader, log: CommitLogReader, known: Proof | None = Non
     last = header.last_item(file.index_items)
     if problem or last == 0:
         return Proof(last, problems=(problem,) if problem else ())
-    if known is not None and not 0 < known.items <= last:
-        known = None
-    return _Prover(file, log, last).proof(header.hash_slot_count, known)
+    if earlier is not None and not 0 < earlier.items <= last:
+        earlier = None
+    return _Prover(file, log, last).proof(header.hash_slot_count, earlier)
 
 
 class _Prover:
@@ -237,13 +239,13 @@ class _Prover:
         self._file = file
         self._is_timed = False
 
-    def proof(self, used_slots: int, known: Proof | None) -> Proof:
+    def proof(self, used_slots: int, earlier: Proof | None) -> Proof:
         ranges: list[OffsetRange] = []
         lost = self._lost_items(used_slots)
         if lost is not None:
-            self._gap_bytes = 0 if known is None or lost else known.gap_bytes
+            self._gap_bytes = 0 if earlier is None or lost else earlier.gap_bytes
             for run in self._runs(lost):
-                ranges += self._covered(run, None if lost else known)
+                ranges += self._covered(run, None if lost else earlier)
             if any(one.stop > other.start for one, other in pairwise(ranges)):
                 self._problems.append("its entries do not have the order of the log")
                 ranges = []
@@ -258,10 +260,10 @@ class _Prover:
         """
         begin_ms = self._file.header().begin_timestamp
         first = max(self._entries.first_at(self._log.min_offset, 1, self._last), 2)
-        chosen = np.linspace(first, self._last, _TIMED_ITEMS, dtype=np.int64)
+        items = np.linspace(first, self._last, _TIMED_ITEMS, dtype=np.int64)
         return all(
             says_when(self._file, self._log, number, begin_ms)
-            for number in sorted(set(chosen.tolist()))
+            for number in sorted(set(items.tolist()))
             if first <= number <= self._last
         )
 
@@ -315,7 +317,7 @@ class _Prover:
             if first < after:
                 yield _ItemRange(first, after - 1)
 
-    def _covered(self, run: _ItemRange, known: Proof | None) -> list[OffsetRange]:
+    def _covered(self, run: _ItemRange, earlier: Proof | None) -> list[OffsetRange]:
         """Return the log ranges that a range of items covers, oldest first.
 
         The first and the last message are excluded if some of their keys are in another IndexFile.
@@ -326,26 +328,26 @@ class _Prover:
         if first > 1 and entries.offset(first - 1) < begin:
             # The message of the item before `first` has expired, so the items cover the log from its beginning.
             start = begin
-        kept: list[OffsetRange] = []
-        if known is not None and first < known.items:
-            edge = entries.offset(known.items)
+        ranges: list[OffsetRange] = []
+        if earlier is not None and first < earlier.items:
+            edge = entries.offset(earlier.items)
             # Reuse the earlier proof up to its last item, and compare only the log after it.
-            kept = [OffsetRange(max(a, start), min(b, edge)) for a, b in known.ranges]
-            kept = [part for part in kept if part.start < part.stop]
-            first, start = entries.first_at(edge, first, known.items), edge
+            ranges = [OffsetRange(max(a, start), min(b, edge)) for a, b in earlier.ranges]
+            ranges = [part for part in ranges if part.start < part.stop]
+            first, start = entries.first_at(edge, first, earlier.items), edge
         if start >= stop:
-            return kept
-        found = None
+            return ranges
+        sample = None
         if stop - start > _COMPARED_BYTES:
-            found = self._sampled(first, last, start, stop)
-        end, holes = found or self._comparison.compare(start, stop, first, last)
+            sample = self._sampled(first, last, start, stop)
+        end, holes = sample or self._comparison.compare(start, stop, first, last)
         # The comparison ends after the last message, or at the end of its log file if only a blank record follows.
         edges = start, entries.offset(last)
         inner = (hole for hole in holes if hole.stop != end)
         self._tell(
-            [one for one in inner if not any(one.start <= edge < one.stop for edge in edges)]
+            [gap for gap in inner if not any(gap.start <= edge < gap.stop for edge in edges)]
         )
-        return [*kept, *without(OffsetRange(start, end), holes)]
+        return [*ranges, *without(OffsetRange(start, end), holes)]
 
     def _sampled(
         self, first: int, last: int, start: int, stop: int
@@ -363,16 +365,16 @@ class _Prover:
         # items, to detect an index that belongs to another log.
         spread = np.linspace(first, last, _CHECKED_ITEMS, dtype=np.int64)
         sampled = {*gaps[:count].tolist(), *spread.tolist()}
-        chosen = sorted({entries.of_message(item, first, last) for item in sampled})
+        samples = sorted({entries.of_message(item, first, last) for item in sampled})
         end, holes = self._comparison.compare(start, entries.offset(first), first, first)
-        for begin, after in chosen:
+        for begin, after in samples:
             offset = entries.offset(begin)
-            following = entries.offset(after) if after <= last else stop
-            end, found = self._comparison.compare(offset, following, begin, after - 1)
+            next_offset = entries.offset(after) if after <= last else stop
+            end, lacking = self._comparison.compare(offset, next_offset, begin, after - 1)
             is_edge = begin == first or after > last
-            if found and found[0].start == offset and not is_edge:
+            if lacking and lacking[0].start == offset and not is_edge:
                 return None
-            holes += found
+            holes += lacking
         self._gap_bytes = max(self._gap_bytes, int(least))
         return end, holes
 
@@ -452,19 +454,19 @@ def remember(
     `log_before` has the stamps (identity, size and time) of the log files before the proof began. So the stored proof
     is invalid if a file changed during the proof. Raises StoreError.
     """
-    before = Stamps(settled_stamp(file.path), log_before)
+    before = Stamps(Stamp.settled(file.path), log_before)
     Remembered().keep_proof(file, log, proof, before)
 
 
 def _prove(log: CommitLogReader, file: IndexFileReader, afresh: bool) -> Proof:
     remembered = Remembered()
-    known = None if afresh else remembered.proof(file, log)
-    if known is not None and known.items == file.next_item - 1:
-        return known
+    earlier = None if afresh else remembered.proof(file, log)
+    if earlier is not None and earlier.items == file.next_item - 1:
+        return earlier
     # Read the stamps (inode, size, change time) of the files before the proof. Otherwise, a stored proof would stay
     # valid although a file has changed during the proof.
     before = stamps_before(file, log)
-    proof = prove(file, log, known)
+    proof = prove(file, log, earlier)
     is_kept = remembered.keep_proof(file, log, proof, before)
     return replace(proof, is_kept=is_kept)
 

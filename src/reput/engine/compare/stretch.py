@@ -113,17 +113,17 @@ def stretches(
 
     Raises StoreError.
     """
-    stretch, told = LogStretch(file.start, has_light), 0
+    stretch, count = LogStretch(file.start, has_light), 0
     for piece in scan.pieces():
         look(piece)
         stretch.add(piece)
         if stretch.stop - stretch.start >= _STRETCH_BYTES:
-            stretch.damage = [lost for lost in scan.damage[told:] if lost.start < stretch.stop]
-            told += len(stretch.damage)
+            stretch.damage = [lost for lost in scan.damage[count:] if lost.start < stretch.stop]
+            count += len(stretch.damage)
             stretch.close(stretch.stop)
             yield stretch
             stretch = LogStretch(stretch.stop, has_light)
-    stretch.damage = list(scan.damage[told:])
+    stretch.damage = list(scan.damage[count:])
     if scan.end.unreadable:
         stretch.damage.append(file.lost(scan.end.position, file.end, scan.end.unreadable))
     # Bytes after the end of the log are unused space, or the remains of truncated messages: no damage.

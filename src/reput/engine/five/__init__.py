@@ -5,7 +5,7 @@ The forms in RocksDB are in the registers of `reput.core`, which import them by 
 
 from typing import TYPE_CHECKING
 
-from reput.base.lazy import face
+from reput.base import face
 
 if TYPE_CHECKING:
     from reput.engine.five.compacted import CompactedLog as CompactedLog

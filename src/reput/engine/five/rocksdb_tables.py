@@ -16,7 +16,7 @@ from reput.engine.five.rocksdb_queues import entry_columns, entry_keys, entry_va
 from reput.engine.five.rocksdb_writer import table_writer
 from reput.engine.rebuild import QueueTask, WriteJob, batches_of, read_old_numbers, read_plan
 from reput.format.rocksdb_queue import QueueEnd
-from reput.io import make_folder, replacing
+from reput.io import DISK
 
 _FIELDS = (
     "physical_offset", "size", "tags_code", "store_timestamp", "sys_flag", "queue", "queue_offset",
@@ -67,8 +67,8 @@ def write_rocksdb_table(job: WriteJob, task: QueueTask) -> RocksTableWritten:
     ends: list[QueueEnd] = []
     if not found:
         return RocksTableWritten(None, 0, {}, [], 0, refused)
-    make_folder(path.parent)
-    with replacing(path) as attempt, table_writer(attempt) as table:
+    DISK.create_folder(path.parent)
+    with DISK.replacing(path) as attempt, table_writer(attempt) as table:
         for part in ranges:
             blocks = found.pop(part, None)
             if blocks is None:

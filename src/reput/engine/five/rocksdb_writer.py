@@ -16,10 +16,7 @@ from typing import Any
 
 from reput.errors import FormatError, MissingExtraError, ReputError, StoreAccessError
 from reput.format.rocksdb_queue import ENTRIES_FAMILY, OFFSETS_FAMILY
-from reput.io import make_folder, native, remove_tree
-from reput.io.anchors import give, native_folder
-from reput.io.own_place import check_in_place
-from reput.io.rocksdb import leave_quickly_when_forked
+from reput.io import DISK, RocksFolder
 
 _BLOCK_BYTES, _FILTER_BITS, _TABLE_FORMAT = 32 << 10, 16, 5
 # Maximum bytes of entries that are only in memory.
@@ -50,7 +47,7 @@ def table_writer(path: Path) -> Iterator[TableWriter]:
     """
     rocksdict = require_library()
     writer = rocksdict.SstFileWriter(options=_options(rocksdict, is_compressed=True))
-    with _explained(path), native(path) as place:
+    with _explained(path), DISK.native(path) as place:
         writer.open(place)
         yield TableWriter(writer)
         writer.finish()
@@ -62,16 +59,16 @@ def create_database(folder: Path, tables: list[str], ends: Mapping[bytes, bytes]
     The tables are moved into the database. Raises StoreAccessError, MissingExtraError.
     """
     rocksdict = require_library()
-    make_folder(folder)
+    DISK.create_folder(folder)
     with _explained(folder), ExitStack() as stack:
         options = _options(rocksdict, is_compressed=True)
         options.create_if_missing(True)
-        database = rocksdict.Rdict(stack.enter_context(native_folder(folder)), options)
+        database = rocksdict.Rdict(stack.enter_context(DISK.native_folder(folder)), options)
         try:
             if tables:
                 how = rocksdict.IngestExternalFileOptions()
                 how.set_move_files(True)
-                places = [stack.enter_context(native(table)) for table in tables]
+                places = [stack.enter_context(DISK.native(table)) for table in tables]
                 database.ingest_external_file(places, how)
             family = database.create_column_family(
                 OFFSETS_FAMILY, _options(rocksdict, is_compressed=False)
@@ -92,12 +89,12 @@ def create_index_database(folder: Path, items: Iterable[tuple[bytes, bytes]]) ->
     Raises StoreAccessError, MissingExtraError, and the errors of `items`.
     """
     rocksdict = require_library()
-    make_folder(folder)
+    DISK.create_folder(folder)
     count, left = 0, iter(items)
     with _explained(folder), ExitStack() as stack:
         options = _options(rocksdict, is_compressed=True)
         options.create_if_missing(True)
-        database = rocksdict.Rdict(stack.enter_context(native_folder(folder)), options)
+        database = rocksdict.Rdict(stack.enter_context(DISK.native_folder(folder)), options)
         try:
             while part := list(islice(left, _ITEMS_OF_A_WRITE)):
                 batch = rocksdict.WriteBatch(raw_mode=True)
@@ -133,9 +130,9 @@ class WritableDatabase:
         self._is_disowned = False
         # `close` must not remove files that already existed before the database was opened.
         self._there = {path.name for path in folder.iterdir()}
-        leave_quickly_when_forked()
+        RocksFolder.leave_quickly_when_forked()
         with _explained(folder), ExitStack() as stack:
-            place = stack.enter_context(native_folder(folder))
+            place = stack.enter_context(DISK.native_folder(folder))
             options = _options(rocksdict, is_compressed=True)
             _as_a_broker(options, rocksdict)
             families = {
@@ -212,7 +209,7 @@ class WritableDatabase:
 
         Raises StoreAccessError if the file cannot be examined.
         """
-        check_in_place(self._folder / _DATABASE_LOCK, self._lock)
+        DISK.check_in_place(self._folder / _DATABASE_LOCK, self._lock)
 
     def disown(self) -> None:
         """Give up the database in a forked child, so that the child never closes it.
@@ -262,12 +259,12 @@ def opened_to_write(folder: Path) -> WritableDatabase:
 def _remove_traces(folder: Path, kept: Collection[str] = ()) -> None:
     for name in _NOT_OF_A_BROKER:
         if name not in kept:
-            remove_tree(folder / name)
+            DISK.remove_tree(folder / name)
     for path in folder.glob("LOG.old.*"):
         if path.name not in kept:
-            remove_tree(path)
+            DISK.remove_tree(path)
     for path in folder.iterdir():
-        give(path)
+        DISK.give(path)
 
 
 def _options(rocksdict: Any, is_compressed: bool) -> Any:

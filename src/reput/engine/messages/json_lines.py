@@ -13,8 +13,7 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 import numpy as np
 
-from reput.engine.writer import Message
-from reput.engine.writer.put.message import joined_keys
+from reput.engine.writer import Message, joined_keys
 from reput.errors import MessageRefusedError
 from reput.format.bodies import BodyError, BodyTooLargeError, decompress, is_compressed
 from reput.format.host import Host, parse_host

@@ -25,16 +25,15 @@ from reput.engine.messages.json_lines import (
     read_message,
     read_messages,
 )
-from reput.engine.writer import Message, PutResult, RecordForm
-from reput.engine.writer.put.columns import (
+from reput.engine.writer import (
+    Message,
     PutColumns,
     PutColumnsResult,
+    PutResult,
+    PutResults,
+    RecordForm,
     Texts,
-    ends_of_lengths,
-    number_queues,
 )
-from reput.engine.writer.put.record_form import FORM_OF_FOUR
-from reput.engine.writer.put.results import PutResults
 from reput.errors import MessageRefusedError
 from reput.format.bodies import MAX_BODY_BYTES
 from reput.format.host import Host, encode_host, parse_host
@@ -48,6 +47,7 @@ from reput.kernels.rows import new_rows
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
+_FORM_OF_FOUR = RecordForm()
 # A byte may take six characters in JSON (\u0000), and a compressed body also appears in base64.
 _LONGEST_LINE_BYTES = 8 * MAX_BODY_BYTES
 _SHORT_RUN = 64
@@ -107,14 +107,14 @@ class LineColumns:
         topics, rows["topic"] = self._numbered("topic")
         hosts, rows["born_host"] = self._numbered("host")
         encoded = [encode_host(parse_host(host) if host else self._store_host) for host in hosts]
-        texts = Texts.of([FORM_OF_FOUR.encode_topic(topic) for topic in topics])
+        texts = Texts.of([_FORM_OF_FOUR.encode_topic(topic) for topic in topics])
         return PutColumns(
             rows=rows,
             bodies=_texts(self._bodies, self._body_at, count),
             properties=self._properties(rows),
             topics=texts,
             hosts=Texts.of(encoded),
-            queues=number_queues(rows, topics, rows["queue_id"].astype(np.int64)),
+            queues=PutColumns.number_queues(rows, topics, rows["queue_id"].astype(np.int64)),
         )
 
     def _properties(self, rows: npt.NDArray[np.void]) -> list[tuple[bytes, Texts]]:
@@ -127,7 +127,7 @@ class LineColumns:
         made = rows["reserved"].astype(np.int64)
         if not made.any():
             return [heads]
-        keys = Texts(None, ends_of_lengths(made * UNIQUE_KEY_BYTES))
+        keys = Texts(None, Texts.bounds_of(made * UNIQUE_KEY_BYTES))
         tails = (b"", _texts(self._tails, self._tail_at, len(rows)))
         return [heads, (UNIQ_KEY.encode(), keys), tails]
 
@@ -254,7 +254,7 @@ class LinesPut:
         second line.
         """
         # The compiled functions support only the properties strings of 4.9. In 5.x, each string ends with a separator.
-        if self._store.form != FORM_OF_FOUR:
+        if self._store.form != _FORM_OF_FOUR:
             self._put_any(block)
             return
         self._plain.begin(block.data, block.newlines)

@@ -13,7 +13,7 @@ See docs/architecture.md for the picture.
 
 from typing import TYPE_CHECKING
 
-from reput.base.lazy import face
+from reput.base import face
 
 if TYPE_CHECKING:
     from reput.engine.rebuild.batch_file import read_batches as read_batches

@@ -25,7 +25,7 @@ from reput.core import DispatchBatch, Queue
 from reput.engine.rebuild.queue_runs import RUN_DTYPE, QueueRuns
 from reput.errors import FormatError
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
-from reput.io import FileReader, FileWriter, read_range, reading
+from reput.io import FileReader, FileWriter, StagedFiles
 from reput.kernels.narrow_columns import find_spans, narrow, widen
 from reput.kernels.rows import new_rows
 
@@ -140,13 +140,13 @@ def _column(rows: npt.NDArray[np.void], field: str) -> tuple[npt.NDArray[Any], i
 
 def read_summary(path: str) -> Any:
     """Read the summary that `finish` wrote. Raises FormatError if the file was not finished."""
-    with reading(path) as local, FileReader(local) as reader:
+    with StagedFiles.reading(path) as local, FileReader(local) as reader:
         return _read_footer(reader, path)["summary"]
 
 
 def read_facts(path: str) -> str:
     """Return the facts that `finish` wrote. Raises StoreAccessError, FormatError."""
-    with reading(path) as local, FileReader(local) as reader:
+    with StagedFiles.reading(path) as local, FileReader(local) as reader:
         return str(_read_footer(reader, path).get("facts", ""))
 
 
@@ -167,7 +167,7 @@ def read_runs(path: str) -> tuple[list[str], QueueRuns]:
 
     Raises StoreAccessError, FormatError.
     """
-    with reading(path) as local, FileReader(local) as reader:
+    with StagedFiles.reading(path) as local, FileReader(local) as reader:
         footer = _read_footer(reader, path)
         count, columns = footer["runs"]
         runs = new_rows(count, RUN_DTYPE)
@@ -185,7 +185,7 @@ def read_batches(
     DispatchBatch. Fields of `messages` that are not listed have undefined values; arrays that are not listed are empty.
     If the file has none of the `wanted` queues, no batch is yielded.
     """
-    with reading(path) as local, FileReader(local) as reader:
+    with StagedFiles.reading(path) as local, FileReader(local) as reader:
         yield from _batches(reader, path, fields, wanted)
 
 
@@ -193,7 +193,7 @@ def read_section(
     path: str, start: int, stop: int, fields: Sequence[str], wanted: Collection[Queue]
 ) -> Iterator[DispatchBatch]:
     """Yield the batches that a BatchFileWriter wrote to bytes [start, stop) of a file. See `read_batches`."""
-    section = _Section(read_range(path, start, stop - start))
+    section = _Section(StagedFiles.read_range(path, start, stop - start))
     yield from _batches(section, path, fields, wanted)
 
 

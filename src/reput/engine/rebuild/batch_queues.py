@@ -20,8 +20,8 @@ from reput.core import (
     queue_folder,
 )
 from reput.engine.rebuild.old_queues import LogPart, PlacedBatches
-from reput.engine.writer.recovery.batch_queues import BatchMatching, BatchQueueFiles
-from reput.io import LOCAL, Disk, Storage, make_folder, remove_tree
+from reput.engine.writer import BatchMatching, BatchQueueFiles
+from reput.io import DISK, LOCAL, Disk, Storage
 
 Batches = Callable[[Sequence[str]], Iterable[DispatchBatch]]
 """Yields the batches of a log, in log order, with the named fields."""
@@ -56,7 +56,7 @@ def write_batch_queues(
     """
     queues: dict[Queue, BatchQueueWriter] = {}
     unplaced = kept = 0
-    make_folder(folder)
+    DISK.create_folder(folder)
     with closing(CommitLogReader(StoreLog(store, storage))) as reader:
         size_of = batch_size_in(reader)
         elsewhere: list[OffsetRange] = []
@@ -68,7 +68,7 @@ def write_batch_queues(
             held = entries.kept([*log.lost, *elsewhere], size_of, redo_last=False)
             unplaced, kept = unplaced + held.unplaced.count, kept + held.kept
             place = queue_folder(folder, *queue)
-            make_folder(place)
+            DISK.create_folder(place)
             end = BatchQueueFiles(place, file_bytes).hold(held.entries, Disk())
             position = end.position if end.entries else None
             queues[queue] = BatchQueueWriter(
@@ -86,7 +86,7 @@ def write_batch_queues(
     for queue, writer in queues.items():
         writer.close(sync=True)
         if writer.position is None:
-            remove_tree(queue_folder(folder, *queue))
+            DISK.remove_tree(queue_folder(folder, *queue))
     return sum(writer.count for writer in queues.values()), unplaced, kept
 
 

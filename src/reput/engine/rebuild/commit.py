@@ -22,16 +22,7 @@ from reput.format.file_names import (
     MESSAGE_DATABASE_FOLDERS,
     QUEUE_FOLDERS,
 )
-from reput.io import (
-    exchange,
-    make_folder,
-    remove_tree,
-    rename,
-    sync_folder,
-    sync_tree,
-    write_durable,
-)
-from reput.io.writer import put_in_place
+from reput.io import DISK
 
 
 class RebuildCommit(NamedTuple):
@@ -101,9 +92,9 @@ class FolderTarget:
     def take_index_files(self, names: Mapping[int, str]) -> None:
         """See Target. Raises StoreAccessError."""
         folder = self._staging.new / INDEX_FOLDER
-        make_folder(folder)
+        DISK.create_folder(folder)
         for number, name in names.items():
-            rename(Path(index_part(str(self._staging.parts), number)), folder / name)
+            DISK.rename(Path(index_part(str(self._staging.parts), number)), folder / name)
 
     def sizes(self) -> dict[str, int]:
         """See Target."""
@@ -124,17 +115,17 @@ def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> No
     The old folders are kept in staging.old until all new ones are in place. Raises StoreAccessError.
     """
     # Sync before the first swap. Otherwise a power cut could leave new folders with empty files.
-    sync_tree(staging.new)
-    make_folder(staging.old)
+    DISK.sync_tree(staging.new)
+    DISK.create_folder(staging.old)
     for name in sorted(os.listdir(staging.new), key=_place):
         fresh, place = staging.new / name, output / name
         expected = _sizes(fresh)
         # If the file system can swap names in one step, readers never find the folder missing.
         if place.exists():
-            exchange(fresh, place)
-            rename(fresh, staging.old / name)
+            DISK.exchange(fresh, place)
+            DISK.rename(fresh, staging.old / name)
         else:
-            rename(fresh, place)
+            DISK.rename(fresh, place)
         # The lock keeps out only brokers and other rebuilds. So check whether any other program has changed the files.
         if _sizes(place) != expected:
             raise StoreError(
@@ -142,10 +133,10 @@ def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> No
             )
     for name in without:
         if (output / name).exists():
-            rename(output / name, staging.old / name)
+            DISK.rename(output / name, staging.old / name)
     # Before the old folders are deleted, and before `checkpoint` states the times of the new ones.
-    sync_folder(output)
-    remove_tree(staging.old)
+    DISK.sync_folder(output)
+    DISK.remove_tree(staging.old)
 
 
 def _place(name: str) -> tuple[bool, int]:
@@ -167,6 +158,6 @@ def _sizes(folder: Path) -> dict[str, int]:
 def _write_checkpoint(output: Path, staging: Staging, commit: RebuildCommit) -> None:
     checkpoint = commit.checkpoint_after(facts_of(output).checkpoint)
     fresh = staging.new / CHECKPOINT_FILE
-    write_durable(fresh, encode_checkpoint(checkpoint))
-    put_in_place(fresh, output / CHECKPOINT_FILE)
-    sync_folder(output)
+    DISK.write_durable(fresh, encode_checkpoint(checkpoint))
+    DISK.put_in_place(fresh, output / CHECKPOINT_FILE)
+    DISK.sync_folder(output)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from posixpath import join
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from reput.engine.rebuild.old_numbers import OldNumbers, read_old_numbers
 from reput.engine.rebuild.queue_plan import DivideTask, QueuePlan, read_plan
 from reput.engine.rebuild.queue_runs import new_runs
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
-from reput.io import FileWriter, join, read_range, writing
+from reput.io import FileWriter, StagedFiles
 from reput.kernels.rows import new_rows
 
 _FIELDS = (
@@ -58,7 +59,7 @@ def divide(scanned: str, plan: str, parts: str, task: DivideTask) -> None:
     """
     found = read_plan(plan)
     packs = _Packs(found, read_old_numbers(plan) if found.ranges else {})
-    with writing(_path(parts, task.number)) as attempt, FileWriter(attempt) as file:
+    with StagedFiles.writing(_path(parts, task.number)) as attempt, FileWriter(attempt) as file:
         sections = _Sections(file, len(found.packs))
         for staged in found.staged[task.first : task.stop]:
             for batch in read_batches(join(scanned, staged), _FIELDS):
@@ -84,7 +85,7 @@ def divided_batches(
 
 
 def _numbers(path: str, position: int, length: int) -> _Numbers:
-    return np.frombuffer(read_range(path, position, length), np.int64)
+    return np.frombuffer(StagedFiles.read_range(path, position, length), np.int64)
 
 
 def _path(parts: str, number: int) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from posixpath import join
 from typing import Literal, NamedTuple, Protocol, cast
 
 from reput.base import Progress, Result, Runner, StoreConfig, Task, now_ms, silent
@@ -70,21 +71,17 @@ from reput.format.file_names import (
     index_file_names,
 )
 from reput.io import (
+    DISK,
     AnchoredRunner,
+    Location,
     OpenFile,
     PlacedRunner,
+    StagedFiles,
     Stamp,
     Storage,
-    anchored,
-    is_url,
-    join,
-    know,
     locked,
-    make_folder,
     open_object_store,
-    reading_for,
     storage_of,
-    writing_to,
 )
 
 _SIZES_ASSUMED = (
@@ -148,12 +145,12 @@ def rebuild_store(
     source = _Source.of(store, options)
     asked = _Arguments(only, queues, split_size, salvage, config, index == "rocksdb")
     target = source.path if output is None else os.fspath(output)
-    if asked.has_index_database and (staging is not None or is_url(target)):
+    if asked.has_index_database and (staging is not None or Location.is_url(target)):
         raise UsageError(
             "index='rocksdb' needs local folders for the output and for staging",
             arguments=["index"],
         )
-    if is_url(target):
+    if Location.is_url(target):
         return _into_bucket(
             runner, source, target, staging or _below(target), asked, options, progress
         )
@@ -163,7 +160,7 @@ def rebuild_store(
         form = facts_of(source.path, storage=source.storage).queue_form
         if form is not None:
             form.refuse_to_change(source.path)
-    held = anchored(folder) if in_place else reading_for(folder, [source.path])
+    held = DISK.anchored(folder) if in_place else DISK.reading_for(folder, [source.path])
     with held if source.is_folder else nullcontext():
         if staging is None:
             return _into_folder(AnchoredRunner(runner), source, folder, in_place, asked, progress)
@@ -328,7 +325,7 @@ def _below(output: str) -> str:
 
 def _bucket_staging(staging: str, known: _Known, options: Mapping[str, str]) -> BucketStaging:
     """Open the staging area in object storage. Raises UsageError, MissingExtraError, StoreAccessError."""
-    if not is_url(staging):
+    if not Location.is_url(staging):
         raise UsageError(
             f"staging must be a URL of object storage, not {staging}; omit it to stage in a folder of the output",
             arguments=["staging"],
@@ -355,7 +352,7 @@ def _into_bucket(
     topics = batch_topics(source.path, source.storage)
     build = FileQueues(staging, None, known.config, topics, known.has_extension_files, False)
     report = known.report(output)
-    know(places := (published, staging.store))
+    StagedFiles.register_stores(places := (published, staging.store))
     rebuild = _Rebuild(
         PlacedRunner(AnchoredRunner(runner), places), known, staging, asked.only, None, progress,
         report, build, target := BucketTarget(published, staging, asked.only, checkpoint), None,
@@ -385,7 +382,7 @@ def _by_bucket(
         staging, output, known.config, topics, known.has_extension_files, False, local.new
     )
     report = known.report(str(output))
-    know(places := (staging.store,))
+    StagedFiles.register_stores(places := (staging.store,))
     # The tasks of an AnchoredRunner open this machine's output folder, so all executors must see it. With a remote
     # store, tasks use no folder of this machine, so a plain runner suffices.
     held = AnchoredRunner(runner) if source.is_folder else runner
@@ -403,16 +400,16 @@ def _by_bucket(
 def _owning(output: Path, staging: Staging, in_place: bool) -> Iterator[None]:
     """Lock the output and its staging folder against brokers and other rebuilds."""
     with ExitStack() as stack:
-        with writing_to(output):
-            make_folder(output)
-        stack.enter_context(anchored(output))
+        with DISK.writing_to(output):
+            DISK.create_folder(output)
+        stack.enter_context(DISK.anchored(output))
         if in_place:
             busy = "a broker or another writer owns this store; stop it, or choose another output"
             stack.enter_context(locked(output / LOCK_FILE, busy, arguments=["output"]))
         # Create the staging folder only after taking the broker's lock: a refused rebuild must leave no folder in a
         # running broker's store.
         staging.create()
-        stack.enter_context(anchored(staging.folder, owner=output))
+        stack.enter_context(DISK.anchored(staging.folder, owner=output))
         busy = "another rebuild is writing here; wait for it or stop it"
         stack.enter_context(locked(staging.owner, busy))
         yield

@@ -17,7 +17,7 @@ from reput.core import (
 )
 from reput.errors import StoreError
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER
-from reput.io import link, make_folder
+from reput.io import DISK
 
 
 def keep_expired_queues(
@@ -44,9 +44,9 @@ def keep_expired_queues(
         # has messages in the log, so its old files are not kept.
         if target.exists() or not _has_expired(Path(queue.path), log_begin):
             continue
-        make_folder(target)
+        DISK.create_folder(target)
         for _, file in offset_entries(queue.path):
-            link(Path(file.path), target / file.name)
+            DISK.link(Path(file.path), target / file.name)
         kept += 1
     return kept
 

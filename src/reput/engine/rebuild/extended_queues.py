@@ -32,7 +32,7 @@ from reput.engine.rebuild.batch_queues import Batches
 from reput.errors import MessageNotFoundError, StoreError, is_transient
 from reput.format.consume_queue_ext import ExtensionUnit, is_address
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
-from reput.io import LOCAL, Storage, make_folder
+from reput.io import DISK, LOCAL, Storage
 
 _FIELDS = (
     "physical_offset", "size", "tags_code", "store_timestamp", "sys_flag", "queue", "queue_offset",
@@ -73,7 +73,7 @@ def write_extended_queues(
     taken = given = 0
     lost_ranges = np.array(lost, np.int64).reshape(-1, 2)
     queues: dict[Queue, _ExtendedQueue] = {}
-    make_folder(new / EXTENSION_FOLDER)
+    DISK.create_folder(new / EXTENSION_FOLDER)
     with closing(ConsumeQueueSetReader(store, storage)) as known:
         for batch in batches(_FIELDS):
             grouped = batch.queue_entries()

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from reput.core import Queue
 from reput.format.dtypes import ROCKSDB_VALUE_DTYPE
-from reput.io import FileWriter, read_file, replacing
+from reput.io import DISK, FileReader, FileWriter
 
 _CHANGED_FILE, _KEPT_FILE, _NAMES_FILE = "old-changed", "old-kept", "old-queues.json"
 REFUSED = -1
@@ -68,16 +68,16 @@ def write_old_numbers(plan: str, found: dict[Queue, OldNumbers]) -> None:
         (_KEPT_FILE, kept),
         (_NAMES_FILE, json.dumps(names).encode()),
     ):
-        with replacing(Path(plan, name)) as attempt, FileWriter(attempt) as file:
+        with DISK.replacing(Path(plan, name)) as attempt, FileWriter(attempt) as file:
             file.write(data, 0)
 
 
 @lru_cache(maxsize=2)
 def read_old_numbers(plan: str) -> dict[Queue, OldNumbers]:
     """Read the files of `write_old_numbers`. Raises StoreAccessError."""
-    names = json.loads(read_file(Path(plan, _NAMES_FILE), _MOST_BYTES))
-    changed = np.frombuffer(read_file(Path(plan, _CHANGED_FILE), _MOST_BYTES), np.int64)
-    kept = read_file(Path(plan, _KEPT_FILE), _MOST_BYTES)
+    names = json.loads(FileReader.content_of(Path(plan, _NAMES_FILE), _MOST_BYTES))
+    changed = np.frombuffer(FileReader.content_of(Path(plan, _CHANGED_FILE), _MOST_BYTES), np.int64)
+    kept = FileReader.content_of(Path(plan, _KEPT_FILE), _MOST_BYTES)
     found: dict[Queue, OldNumbers] = {}
     at = within = 0
     for topic, queue_id, changes, entries in names:

@@ -23,13 +23,17 @@ from reput.core import (
     queue_folder,
 )
 from reput.engine.compare import Placement
-from reput.engine.writer.recovery.extended_queues import ExtendedQueueFiles
-from reput.engine.writer.recovery.queue_files import QueueFiles, is_blank
-from reput.engine.writer.recovery.queue_matching import QueueMatching, QueuePart
-from reput.engine.writer.recovery.queue_survey import QueueSurvey
+from reput.engine.writer import (
+    ExtendedQueueFiles,
+    QueueFiles,
+    QueueMatching,
+    QueuePart,
+    QueueSurvey,
+    is_blank,
+)
 from reput.errors import ReputError, is_transient
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
-from reput.io import Disk, copy_file, make_folder, remove_tree
+from reput.io import DISK, Disk
 
 
 class LogPart(NamedTuple):
@@ -103,10 +107,10 @@ def old_batch_queues(output: Path, topics: frozenset[str]) -> frozenset[Queue]:
 
 
 def _copy(old: Path, folder: Path) -> None:
-    remove_tree(folder)
-    make_folder(folder)
+    DISK.remove_tree(folder)
+    DISK.create_folder(folder)
     for _, file in offset_entries(str(old)) if old.is_dir() else ():
-        copy_file(Path(file.path), folder / file.name)
+        DISK.copy_file(Path(file.path), folder / file.name)
 
 
 class OldQueue:

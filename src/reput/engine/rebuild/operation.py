@@ -12,7 +12,7 @@ from reput.engine.rebuild.driver import rebuild_store
 from reput.engine.rebuild.report import RebuildReport
 from reput.engine.rebuild.warm_up import warm_up
 from reput.engine.stores import Chosen, opened_runner, takes_stores
-from reput.io import refuse_archive
+from reput.io import Location
 
 
 @takes_stores
@@ -56,7 +56,7 @@ def rebuild(
         StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError, SparkJobError.
     """
     if output is None:
-        refuse_archive(store)
+        Location.refuse_archive(store)
     # Report a wrong path at once, before starting a runner, which takes seconds.
     size_bytes = log_bytes(store, storage_options)
     with opened_runner(Chosen.of(runner), size_bytes, warm_up) as tasks:

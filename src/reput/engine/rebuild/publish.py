@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from posixpath import join
 from typing import NamedTuple
 
 from reput.engine.rebuild.commit import FolderTarget, RebuildCommit
@@ -26,8 +27,7 @@ from reput.format.file_names import (
     EXTENSION_FOLDER,
     INDEX_FOLDER,
 )
-from reput.io import ObjectStore, at_once, join, make_folder, put_staged, reading
-from reput.io.staged import fetch_file
+from reput.io import DISK, ObjectStore, StagedFiles, at_once
 
 # Pauses between listings, six seconds in total: some servers list a new object only after a delay.
 _PAUSES_S = (0.1, 1.0, 5.0)
@@ -186,8 +186,8 @@ class BucketTarget:
 
 def _publish(output: str, file: StagedFile) -> None:
     """Copy a staged file to its place. Safe to run twice. Raises StoreAccessError, StoreChangedError."""
-    with reading(file.url) as path:
-        put_staged(Path(path), join(output, file.name))
+    with StagedFiles.reading(file.url) as path:
+        StagedFiles.put(Path(path), join(output, file.name))
 
 
 class FetchedTarget:
@@ -206,8 +206,10 @@ class FetchedTarget:
 
     def _fetch(self, file: StagedFile) -> None:
         path = self._local.new / file.name
-        make_folder(path.parent)
-        fetch_file(self._staging.store, file.url.removeprefix(f"{self._staging.place}/"), path)
+        DISK.create_folder(path.parent)
+        StagedFiles.fetch(
+            self._staging.store, file.url.removeprefix(f"{self._staging.place}/"), path
+        )
 
     def take_index_files(self, names: Mapping[int, str]) -> None:
         """See Target. Raises StoreAccessError, StoreChangedError."""

@@ -43,7 +43,7 @@ from reput.format.file_names import (
     EXTENSION_FOLDER,
     is_folder_name,
 )
-from reput.io import make_folder
+from reput.io import DISK
 from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
 
 _MOST_NAMES = 5
@@ -152,7 +152,7 @@ class FileQueues:
         }  # fmt: skip
         for name in (name for name, is_there in kinds.items() if is_there):
             if self._new is not None:
-                make_folder(self._new / name)
+                DISK.create_folder(self._new / name)
         task = PlanTask(
             str(self._staging.scanned), log.staged, str(self._staging.plan),
             str(self._output) if self._in_place else None, self._config.queue_file_bytes,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from posixpath import join
 
 import numpy as np
 import numpy.typing as npt
@@ -29,18 +30,7 @@ from reput.engine.rebuild.write_files import (
 )
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
-from reput.io import (
-    FileReader,
-    FileWriter,
-    data_runs,
-    join,
-    make_folder,
-    put_staged,
-    read_range,
-    remove_tree,
-    scratch_folder,
-    writing,
-)
+from reput.io import DISK, FileReader, FileWriter, Scratch, StagedFiles, data_runs
 
 _ROW = np.dtype(
     [("queue", np.int64), ("file", np.int64), ("first", np.int64), ("entries", np.int64)]
@@ -62,17 +52,17 @@ def write_objects(
     """
     if isinstance(task, IndexFileTask):
         return write_index_file(job, task)
-    with scratch_folder() as scratch:
+    with Scratch.folder() as scratch:
         new, parts = scratch / "new", scratch / "parts"
         own = job._replace(new=str(new), parts=str(parts))
         for folder in (new, parts):
-            make_folder(folder)
+            DISK.create_folder(folder)
         result = write_queues(own, task)
         if task.kind == "regular":
             return result._replace(objects=_stage_pieces(job, task, new / CONSUME_QUEUE_FOLDER))
         files = list(_files_below(new))
         for path in files:
-            put_staged(path, join(job.new, path.relative_to(new).as_posix()))
+            StagedFiles.put(path, join(job.new, path.relative_to(new).as_posix()))
     return result._replace(objects=len(files))
 
 
@@ -98,12 +88,12 @@ def _stage_pieces(job: WriteJob, task: QueueTask, folder: Path) -> int:
         queue = Queue(path.parent.parent.name, int(path.parent.name))
         found.append((numbers[queue], int(path.name) // (of_file * ENTRY_BYTES), path))
     found.sort()
-    with writing(_pieces(job, task.number)) as attempt, FileWriter(attempt) as file:
+    with StagedFiles.writing(_pieces(job, task.number)) as attempt, FileWriter(attempt) as file:
         position = _COUNT_BYTES + len(found) * _ROW.itemsize
         for number, place, path in found:
             first, stop = _written(path)
             if stop - first == of_file:  # The file is full, so no task adds to it.
-                put_staged(path, _object_of_file(job, number, place))
+                StagedFiles.put(path, _object_of_file(job, number, place))
                 rows.append((number, place, first, _WHOLE))
                 continue
             rows.append((number, place, first, stop - first))
@@ -155,7 +145,7 @@ def join_pieces(job: WriteJob, task: JoinTask) -> int:
 
     Raises StoreAccessError, StoreChangedError.
     """
-    with scratch_folder() as scratch:
+    with Scratch.folder() as scratch:
         files = _JoinedFiles(job, scratch)
         for number in range(task.tasks):
             for row, entries in _rows_of(_pieces(job, number), task):
@@ -165,15 +155,17 @@ def join_pieces(job: WriteJob, task: JoinTask) -> int:
 
 def _rows_of(path: str, task: JoinTask) -> Iterator[tuple[tuple[int, int, int, int], bytes]]:
     """Read the object at `path`. Yield the `_ROW` and the entries of each piece that a join task needs."""
-    count = int.from_bytes(read_range(path, 0, _COUNT_BYTES), "little")
-    rows: _Rows = np.frombuffer(read_range(path, _COUNT_BYTES, count * _ROW.itemsize), _ROW)
+    count = int.from_bytes(StagedFiles.read_range(path, 0, _COUNT_BYTES), "little")
+    rows: _Rows = np.frombuffer(
+        StagedFiles.read_range(path, _COUNT_BYTES, count * _ROW.itemsize), _ROW
+    )
     ends = np.cumsum(np.maximum(rows["entries"], 0)) * ENTRY_BYTES
     first, stop = np.searchsorted(rows["queue"], [task.first, task.stop]).tolist()
     begin = _COUNT_BYTES + count * _ROW.itemsize
     for number in range(first, stop):
         start = int(ends[number - 1]) if number else 0
         length = int(ends[number]) - start
-        yield rows[number].item(), read_range(path, begin + start, length)
+        yield rows[number].item(), StagedFiles.read_range(path, begin + start, length)
 
 
 class _JoinedFiles:
@@ -194,7 +186,7 @@ class _JoinedFiles:
         # from pieces here. But an earlier task may have staged a piece of the file that has no entries. For such a
         # piece, `put` has created an empty file in the scratch folder. Delete the empty file.
         if entries == _WHOLE:
-            remove_tree(self._path(queue))
+            DISK.remove_tree(self._path(queue))
             self._open.pop(queue, None)
             return
         self._open[queue] = place
@@ -212,6 +204,6 @@ class _JoinedFiles:
 
     def _stage(self, queue: int) -> None:
         path = self._path(queue)
-        put_staged(path, _object_of_file(self._job, queue, self._open.pop(queue)))
-        remove_tree(path)
+        StagedFiles.put(path, _object_of_file(self._job, queue, self._open.pop(queue)))
+        DISK.remove_tree(path)
         self._staged += 1

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
 from pathlib import Path
+from posixpath import join
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ from reput.engine.rebuild.old_queues import old_batch_queues, old_queues
 from reput.engine.rebuild.queue_runs import QueueRuns
 from reput.errors import StoreError
 from reput.format.consume_queue import ENTRY_BYTES
-from reput.io import FileReader, FileWriter, join, reading, writing
+from reput.io import FileReader, FileWriter, StagedFiles
 from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
 
 MOST_ENTRIES = 16 << 20  # Maximum number of entries per task.
@@ -186,7 +187,7 @@ class QueuePlan(NamedTuple):
 @lru_cache(maxsize=2)
 def read_plan(folder: str) -> QueuePlan:
     """Read a plan. Raises StoreAccessError."""
-    with reading(join(folder, "plan.json")) as local, FileReader(local) as reader:
+    with StagedFiles.reading(join(folder, "plan.json")) as local, FileReader(local) as reader:
         stored = QueuePlan(*json.loads(reader.read(0, reader.size)))
     queues = [Queue(*queue) for queue in stored.queues]
     apart = frozenset(Queue(*queue) for queue in stored.apart)
@@ -195,7 +196,10 @@ def read_plan(folder: str) -> QueuePlan:
 
 def positions_before(folder: str, task: QueueTask) -> dict[Queue, int]:
     """Return, for each queue of a task, the number of entries that earlier tasks write. Raises StoreAccessError."""
-    with reading(_positions_file(folder, task.number)) as local, FileReader(local) as reader:
+    with (
+        StagedFiles.reading(_positions_file(folder, task.number)) as local,
+        FileReader(local) as reader,
+    ):
         positions = np.frombuffer(reader.read(0, reader.size), np.int64).tolist()
     known = zip(read_plan(folder).queues[: len(positions)], positions, strict=True)
     return {queue: position for queue, position in known if position >= 0}
@@ -206,7 +210,7 @@ def _positions_file(folder: str, number: int) -> str:
 
 
 def _write(path: str, data: Any) -> None:
-    with writing(path) as attempt, FileWriter(attempt) as file:
+    with StagedFiles.writing(path) as attempt, FileWriter(attempt) as file:
         file.write(data, 0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from posixpath import join
 
 import numpy as np
 
@@ -25,8 +26,7 @@ from reput.engine.rebuild.queue_runs import QueueRuns, joined, new_runs, runs_of
 from reput.engine.rebuild.splits import Split, SplitSummary
 from reput.errors import FormatError, ObjectConflictError, StoreNotFoundError
 from reput.format.file_names import offset_file_name
-from reput.io import FileReader, FileWriter, OpenFile, join, writing
-from reput.io.staged import delete_staged
+from reput.io import FileReader, FileWriter, OpenFile, StagedFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def scan_split(
         return _staged_summary(staged)
     except FormatError:
         # A killed attempt left the file without its footer.
-        delete_staged(staged)
+        StagedFiles.delete(staged)
     except StoreNotFoundError:
         pass
     if start is None:
@@ -94,7 +94,7 @@ def scan_split(
     summary = SplitSummary(split.number, name, start, start if start is not None else split.begin)
     summary.end_offset_in = summary.end_offset_out = end_offset
     try:
-        with writing(staged) as attempt:
+        with StagedFiles.writing(staged) as attempt:
             _stage(job, split, attempt, summary)
     # A broker is writing the log. Another attempt at this task saw a different end of the log, and was the first to
     # stage its result. That result counts.

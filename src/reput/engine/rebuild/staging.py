@@ -20,24 +20,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from posixpath import join
 from uuid import uuid4
 
 from reput.base import Result, StoreConfig, Task
 from reput.core import CommitLogFile
-from reput.errors import StoreChangedError, StoreNotFoundError
-from reput.io import (
-    boot_id,
-    explained,
-    is_own_folder,
-    join,
-    make_folder,
-    make_own_folder,
-    read_file,
-    reading,
-    remove_tree,
-    replacing,
-    write_durable,
-)
+from reput.errors import StoreChangedError, StoreNotFoundError, explained
+from reput.io import DISK, FileReader, StagedFiles, boot_id
 
 STAGING_FOLDER = ".reput-rebuild"
 RUN_FILE = "run"
@@ -108,16 +97,16 @@ class Staging(FencedRun):
         that user may have forged staged files, and the compiled kernels do not check them.
         """
         if os.geteuid() != 0:
-            make_folder(self.folder)
+            DISK.create_folder(self.folder)
             return
         with explained(self.folder, "be created"):
             try:
-                if is_own_folder(self.folder):
+                if DISK.is_own_folder(self.folder):
                     return
-                remove_tree(self.folder)
+                DISK.remove_tree(self.folder)
             except FileNotFoundError:
                 pass
-            make_own_folder(self.folder)
+            DISK.make_own_folder(self.folder)
 
     def prepare(self) -> None:
         """Create the folders of this run; delete files of earlier runs that cannot be reused.
@@ -125,23 +114,23 @@ class Staging(FencedRun):
         Raises StoreAccessError.
         """
         # Replace the run id first, so that tasks of an earlier run stop before their files are deleted.
-        with replacing(self.folder / RUN_FILE) as attempt:
-            write_durable(attempt, self.run.encode())
-        make_folder(self.scanned)
+        with DISK.replacing(self.folder / RUN_FILE) as attempt:
+            DISK.write_durable(attempt, self.run.encode())
+        DISK.create_folder(self.scanned)
         for entry in self.folder.iterdir():
             if entry not in (self.scanned, self.owner, self.folder / RUN_FILE):
-                remove_tree(entry)
+                DISK.remove_tree(entry)
         for folder in (self.plan, self.parts, self.new):
-            make_folder(folder)
+            DISK.create_folder(folder)
 
     def remove(self) -> None:
-        remove_tree(self.folder)
+        DISK.remove_tree(self.folder)
 
 
 def _of_run(place: str, run: str, function: Callable[[Task], Result], task: Task) -> Result:
     try:
-        with reading(join(place, RUN_FILE)) as path:
-            current = read_file(path, len(run)).decode(errors="replace")
+        with StagedFiles.reading(join(place, RUN_FILE)) as path:
+            current = FileReader.content_of(path, len(run)).decode(errors="replace")
     except StoreNotFoundError:
         current = ""
     if current != run:

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from posixpath import join
 from uuid import uuid4
 
 from reput.engine.rebuild.staging import RUN_FILE, FencedRun
 from reput.errors import ObjectConflictError, StoreLockedError, StoreNotFoundError
-from reput.io import ObjectStore, delete_objects, join
+from reput.io import ObjectStore, at_once
 
 _PUBLISHING = "publishing"
 
@@ -78,7 +79,7 @@ class BucketStaging(FencedRun):
 
         Raises StoreChangedError, and deletes nothing, if another run has started. Raises StoreAccessError.
         """
-        self.fenced(partial(delete_objects, store))(names)
+        self.fenced(partial(at_once, store.delete))(names)
 
     def unfinished(self) -> frozenset[str]:
         """Return the output folders that may contain files of unfinished runs."""

@@ -11,7 +11,7 @@ from reput.engine.rebuild.driver import rebuild_store
 from reput.format.commit_log import MessageExt, encode
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.format.host import Host
-from reput.io import FileReader, scratch_file
+from reput.io import FileReader, Scratch
 
 SMALL = StoreConfig(queue_entries=1, hash_slots=1, index_items=4)
 """The smallest possible file sizes, so that the rebuild writes little."""
@@ -24,7 +24,7 @@ def warm_up() -> None:
     The first call after an installation takes about ten seconds. In later processes, the first call takes half a
     second. Further calls in one process do nothing.
     """
-    with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
+    with Scratch.file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         rebuild_store(SerialRunner(), folder, config=SMALL)
         (file,) = StoreLog(folder).list().files
         # Also compile the search for a record. Only tasks for the middle of a large file need it.

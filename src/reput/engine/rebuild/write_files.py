@@ -7,6 +7,7 @@ from contextlib import closing
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from posixpath import join
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -25,7 +26,7 @@ from reput.core import (
     queue_folder,
 )
 from reput.core.index.writer import IndexFileBuilder
-from reput.engine.compare.proof import prove_new
+from reput.engine.compare import prove_new
 from reput.engine.rebuild.batch_file import read_batches
 from reput.engine.rebuild.batch_queues import Batches, write_batch_queues
 from reput.engine.rebuild.divided import divided_batches
@@ -33,12 +34,12 @@ from reput.engine.rebuild.extended_queues import write_extended_queues
 from reput.engine.rebuild.index_layout import IndexFileTask, KeyRange
 from reput.engine.rebuild.old_queues import LogPart, OldQueue
 from reput.engine.rebuild.queue_plan import QueueTask, positions_before, read_plan
-from reput.engine.writer.recovery.extended_queues import cut_units
+from reput.engine.writer import ExtendedQueueFiles
 from reput.errors import StoreAccessError, StoreError
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
 from reput.format.index_file import IndexHeader
-from reput.io import LOCAL, Disk, Storage, join, make_folder, remove_tree, rename, writing
+from reput.io import DISK, LOCAL, Disk, StagedFiles, Storage
 from reput.kernels.rows import new_rows
 
 _INDEX_FIELDS = ("physical_offset", "store_timestamp", "key_count", "key_hash")
@@ -122,7 +123,7 @@ def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
     Raises StoreAccessError.
     """
     previous = _end_of(job, task.previous) if task.previous else IndexFileEnd()
-    with writing(index_part(job.parts, task.number)) as attempt:
+    with StagedFiles.writing(index_part(job.parts, task.number)) as attempt:
         with IndexFileBuilder(attempt, job.config, previous) as builder:
             for entries in task.entries:
                 _put_range(job, builder, entries)
@@ -210,7 +211,7 @@ def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
     pack = frozenset(read_plan(job.plan).pack(task.number))
     batches = partial(batches_of, job, task.number, pack)
     own = Path(job.parts, f"pack-{task.number:06d}-{uuid4().hex}")
-    make_folder(own)
+    DISK.create_folder(own)
     try:
         if task.kind == "old extended":
             result = _write_over_old_extended(job, batches, pack, own)
@@ -241,16 +242,16 @@ def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
             for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER):
                 _publish(queue_folder(own / kind, *name), queue_folder(Path(job.new, kind), *name))
     finally:
-        remove_tree(own)
+        DISK.remove_tree(own)
     return result
 
 
 def _publish(folder: Path, place: Path) -> None:
     """Move a queue to its place. If another attempt was faster, keep its files, which are identical."""
     if folder.exists() and not place.exists():
-        make_folder(place.parent)
+        DISK.create_folder(place.parent)
         try:
-            rename(folder, place)
+            DISK.rename(folder, place)
         except StoreAccessError:
             if not place.exists():
                 raise
@@ -311,7 +312,7 @@ def _write_over_old(
     _, given = _walk(job, batches, queues)
     for name, queue in queues.items():
         if queue.position is None:
-            remove_tree(queue_folder(own / CONSUME_QUEUE_FOLDER, *name))
+            DISK.remove_tree(queue_folder(own / CONSUME_QUEUE_FOLDER, *name))
     return _over_old(old, given, sum(queue.blanks for queue in queues.values()))
 
 
@@ -322,17 +323,17 @@ def _write_over_old_extended(
     queues = _compared(batches, old)
     found = {name: queue.found for name, queue in old.items()}
     ends = {name: queue.position or 0 for name, queue in queues.items()}
-    units = cut_units(found, ends, job.config, Disk())
+    units = ExtendedQueueFiles.cut_units(found, ends, job.config, Disk())
     begun = {name: (queue, units.get(name, 0)) for name, queue in queues.items()}
     taken, dropped, blanks = write_extended_queues(
         job.store, batches, own, job.config, pack, job.log.lost, begun
     )
     for name, queue in queues.items():
         if queue.position is None:
-            remove_tree(queue_folder(own / CONSUME_QUEUE_FOLDER, *name))
+            DISK.remove_tree(queue_folder(own / CONSUME_QUEUE_FOLDER, *name))
         folder = queue_folder(own / EXTENSION_FOLDER, *name)
         if not any(folder.iterdir()):
-            remove_tree(folder)
+            DISK.remove_tree(folder)
     return _over_old(old, taken + dropped, blanks)
 
 

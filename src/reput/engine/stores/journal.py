@@ -15,7 +15,7 @@ from reput.base import Closing, Report, Severity
 from reput.core import NamedStore
 from reput.errors import StoreNotFoundError, UsageError
 from reput.format.json_budget import parse_json
-from reput.io import FileWriter, locked, read_file, writing_to
+from reput.io import DISK, FileReader, FileWriter, locked
 
 _SCHEMA = 2
 _MOST_BYTES = 1 << 30
@@ -78,7 +78,7 @@ class Journal(Closing):
         with ExitStack() as stack:
             # Lock the file first. Otherwise, two commands that run at once would overwrite each other's reports.
             is_used = "another command is using this file"
-            stack.enter_context(writing_to(self._path))
+            stack.enter_context(DISK.writing_to(self._path))
             stack.enter_context(locked(Path(self._path), is_used, ["resume"]))
             self._load(header)
             self._lock = stack.pop_all()
@@ -89,7 +89,7 @@ class Journal(Closing):
 
     def _load(self, header: str) -> None:
         try:
-            data = read_file(self._path, _MOST_BYTES)
+            data = FileReader.content_of(self._path, _MOST_BYTES)
         except StoreNotFoundError:
             data = b""
         # A line without a line feed was not written completely.

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from reput.base import StoreConfig, checked, refuse_unknown
 from reput.core import MessageStore, ReaderOptions
 from reput.errors import UsageError
-from reput.io import refuse_url
+from reput.io import Location
 
 # Imported later, because writing needs the compiled kernels. They load slowly, and readers need not wait for them.
 if TYPE_CHECKING:
-    from reput.engine.writer import WritableStore
-    from reput.engine.writer.writer_settings import WriterOptions
+    from reput.engine.writer import WritableStore, WriterOptions
 
 
 @overload
@@ -64,7 +63,7 @@ def open_store(
         return MessageStore(path, config=config, broker_config=broker_config, **settings)
     if mode != "rw":
         raise UsageError(f"mode must be 'r' (read) or 'rw' (own the store), not {mode!r}")
-    refuse_url(path)
+    Location.refuse_url(path)
     from reput.engine.writer import WritableStore
 
     return WritableStore.open(path, config, broker_config, **settings)

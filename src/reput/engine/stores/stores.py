@@ -26,23 +26,15 @@ from typing import (
     overload,
 )
 
-from reput.base import (
-    Finding,
-    Kind,
-    Report,
-    Runner,
-    SerialRunner,
-    Severity,
-    call_in_threads,
-    printable,
-)
+from reput.base import Finding, Kind, Report, Runner, SerialRunner, Severity, printable
 from reput.core import NamedStore as NamedStore
 from reput.core import find_replicas, find_stores, log_bytes, split_logs, with_logs
 from reput.engine.stores.journal import Journal
 from reput.engine.stores.limited import limited, within
 from reput.engine.stores.runners import SMALL_BYTES, Chosen, opened_runner
+from reput.engine.stores.threads import call_in_threads
 from reput.errors import ReputError, StoreAccessError, StoreError, UsageError
-from reput.io import is_pattern, is_url, real_place
+from reput.io import Location
 
 if TYPE_CHECKING:
     from reput.core import MessageStore
@@ -321,7 +313,7 @@ def stores_of(
     found: dict[str, NamedStore] = {}
     for one in given:
         for store in _expanded(one, storage_options):
-            place = within(limit_s, partial(real_place, store.path), store.path)
+            place = within(limit_s, partial(Location.canonical, store.path), store.path)
             found.setdefault(place, store)
     names = [store.name for store in found.values()]
     if len(set(names)) < len(names):
@@ -337,7 +329,7 @@ def _expanded(
     if not isinstance(given, str | PathLike | NamedStore):
         raise UsageError(f"a store must be a path or a NamedStore, not {given!r}")
     one = given if isinstance(given, NamedStore) else _of_path(fspath(given))
-    if not is_pattern(one.path) or one.name != one.path:
+    if not Location.is_pattern(one.path) or one.name != one.path:
         return [one]
     try:
         paths = find_stores([one.path], one.options.get("storage_options", storage_options))
@@ -431,7 +423,9 @@ def over_stores(
         for place, store in enumerate(named if journal is not None else ()):
             output = output_of(store)
             kept = None if journal is None else journal.report_of(store, output)
-            if kept is not None and (not output or is_url(output) or os.path.exists(output)):
+            if kept is not None and (
+                not output or Location.is_url(output) or os.path.exists(output)
+            ):
                 report = cast("_Result", kept)
                 answers[place] = StoreAnswer(store.name, store.path, report, None, sizes[place])
                 on_answer(cast("StoreAnswer[_Result]", answers[place]))
@@ -518,7 +512,7 @@ def in_threads(
         ask: Returns the report of a store, and the size of its log in bytes.
         stores: The stores.
         at_once: The largest number of threads.
-        may_fork: Whether many local stores may be divided between forks of this process (`reput.base.tasks.forks`).
+        may_fork: Whether many local stores may be divided between forks of this process (`reput.engine.stores.forks`).
 
     Raises UsageError. A store that cannot be read raises no error.
     """
@@ -531,9 +525,9 @@ def in_threads(
             return place, _unread(store, error, bytes_of(store))
         return place, StoreAnswer(store.name, store.path, report, None, size)
 
-    remote = sum(is_url(one.path) or one.archive is not None for one in stores)
+    remote = sum(Location.is_url(one.path) or one.archive is not None for one in stores)
     if may_fork and not remote and len(stores) >= 2 * _LEAST_OF_FORK:
-        from reput.base import in_forks
+        from reput.engine.stores.forks import in_forks
 
         def some(places: Sequence[int]) -> Iterator[tuple[int, StoreAnswer[_Answer]]]:
             return call_in_threads(lambda n: answer(places[n]), len(places), at_once, at_first=0)

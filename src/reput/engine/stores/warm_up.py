@@ -10,11 +10,11 @@ from reput.core import CommitLogReader, IndexFileReader, OffsetRange, TimeWindow
 from reput.core.index.long_chain import chain_pieces
 from reput.core.index.window_search import to_be_read
 from reput.core.query.pull_records import load_pull_kernel
-from reput.engine.compare.proof import prove
+from reput.engine.compare import prove
 from reput.engine.stores.open_store import open_store
 from reput.engine.writer import Message, delete_recovery_point
 from reput.format.index_file import index_key, key_hash
-from reput.io import Disk, scratch_folder
+from reput.io import Disk, Scratch
 
 _CONFIG = StoreConfig(
     commit_log_file_bytes=1 << 16, queue_entries=16, hash_slots=4, index_items=64
@@ -27,7 +27,7 @@ def warm_up() -> None:
     See `reput.engine.rebuild.warm_up`.
     """
     message = Message("t", b"body", keys="k", tags="a")
-    with scratch_folder() as folder:
+    with Scratch.folder() as folder:
         with open_store(folder, mode="rw", config=_CONFIG) as store:
             store.put(message)
             store.put_many([message] * 2)

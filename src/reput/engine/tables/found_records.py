@@ -54,7 +54,7 @@ class FoundRecords:
 
 
 class PackedRecords:
-    """Presents scattered records as one consecutive file. A `reput.io.reader.RangeReader`.
+    """Presents scattered records as one consecutive file. A `reput.io.RangeReader`.
 
     begin: int64[n + 1], the position of each record in this file, and the end of the file
     """

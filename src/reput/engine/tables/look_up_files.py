@@ -23,7 +23,7 @@ from reput.engine.tables.lookup.local_files import (
 )
 from reput.engine.tables.lookup.warm_up import warm_up
 from reput.errors import MissingExtraError, UsageError
-from reput.io import is_bucket, writing_to
+from reput.io import DISK, Bucket
 
 Shown = Callable[[], AbstractContextManager[Progress]]
 """A function that returns a context manager, which shows the progress of the look-up."""
@@ -60,9 +60,9 @@ class FileLookup(NamedTuple):
         paths = [store.path for store in self.stores]
         is_local = self.output is not None and "://" not in self.output
         storage = options.get("storage_options")
-        in_bucket = is_bucket(self.output or "")
+        in_bucket = Bucket.accepts(self.output or "")
         bucket = BucketOutput(str(self.output), storage) if in_bucket else None
-        with writing_to(self.output or "", paths) if is_local else nullcontext():
+        with DISK.writing_to(self.output or "", paths) if is_local else nullcontext():
             # Report a wrong path at once, before starting a runner, which takes seconds.
             size_bytes = sum(bytes_of(store, storage) for store in self.stores)
             if self._is_spark(chosen, size_bytes):
@@ -117,7 +117,7 @@ class FileLookup(NamedTuple):
 
         A single file is read in this process, which is faster. Folders are read with Spark, which knows their layouts.
         """
-        if is_bucket(self.keys) or ("://" not in self.keys and Path(self.keys).is_file()):
+        if Bucket.accepts(self.keys) or ("://" not in self.keys and Path(self.keys).is_file()):
             return read_keys(self.keys, storage)
         from reput.spark import lookup_files
 
@@ -125,7 +125,7 @@ class FileLookup(NamedTuple):
 
     def _is_spark(self, chosen: Chosen, size_bytes: int) -> bool:
         places = [place for place in (self.keys, self.output or "") if "://" in place]
-        if all(map(is_bucket, places)):
+        if all(map(Bucket.accepts, places)):
             return chosen.is_spark(size_bytes)
         if chosen.runner in ("serial", "processes"):
             raise UsageError(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from reput.core import BrokerNames, LogListing, NamedStore, find_logs, named_from
-from reput.io import absolute, is_pattern
+from reput.io import Location
 
 
 def logs_of(
@@ -36,9 +36,11 @@ def log_of(store: NamedStore, options: Mapping[str, str] | None = None) -> list[
     If the store's path is a pattern, return all matching logs. Raises the errors of `find_logs`.
     """
     path, own = (
-        (store.path, store.options) if is_pattern(store.path) else store.arguments(joined=True)
+        (store.path, store.options)
+        if Location.is_pattern(store.path)
+        else store.arguments(joined=True)
     )
-    logs = find_logs([absolute(path)], own.get("storage_options", options))
+    logs = find_logs([Location.absolute(path)], own.get("storage_options", options))
     names = BrokerNames(store.broker, store.cluster)
     is_named = store.name != store.path
     return [replace(log, names=names, name=store.name if is_named else log.name) for log in logs]

@@ -113,9 +113,9 @@ def _scan() -> None:
     from reput.engine.tables.plan import plan_reading
     from reput.engine.tables.read import RangeBatches
     from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
-    from reput.io import scratch_file
+    from reput.io import Scratch
 
-    with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
+    with Scratch.file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         for task in plan_reading(find_logs([str(folder)])).tasks:
             list(RangeBatches(task.part, ["size"]))
 

@@ -1,22 +1,66 @@
-"""Own a store: put messages, dispatch, flush, expire, and recover after a crash."""
+"""Own a store: put messages, dispatch, flush, expire, and recover after a crash.
+
+put       `WritableStore` and `StoreWriter` put messages, each as a `Message` or many as `PutColumns`.
+expire    `plan_by_time` says what is deleted, `expire_indexes` deletes what leads only to deleted messages.
+recover   `FoundIndexes` compares indexes with a log, from `trusted_point` on, and cuts and mends them. A rebuild that
+          keeps queue offsets matches old queues with messages by the same classes.
+"""
 
 from typing import TYPE_CHECKING
 
-from reput.base.lazy import face
+from reput.base import face
 
 if TYPE_CHECKING:
+    from reput.engine.writer.expiry import ExpiryReport as ExpiryReport
+    from reput.engine.writer.expiry import expire_indexes as expire_indexes
+    from reput.engine.writer.expiry import plan_by_time as plan_by_time
+    from reput.engine.writer.process_keys import process_prefix as process_prefix
+    from reput.engine.writer.put.columns import PutColumns as PutColumns
+    from reput.engine.writer.put.columns import PutColumnsResult as PutColumnsResult
+    from reput.engine.writer.put.columns import Texts as Texts
     from reput.engine.writer.put.message import Message as Message
     from reput.engine.writer.put.message import PutResult as PutResult
+    from reput.engine.writer.put.message import joined_keys as joined_keys
     from reput.engine.writer.put.record_form import RecordForm as RecordForm
+    from reput.engine.writer.put.results import PutResults as PutResults
+    from reput.engine.writer.recovery.batch_queues import BatchMatching as BatchMatching
+    from reput.engine.writer.recovery.batch_queues import BatchQueueFiles as BatchQueueFiles
     from reput.engine.writer.recovery.batch_queues import BatchSizes as BatchSizes
+    from reput.engine.writer.recovery.batch_queues import (
+        recover_batch_queues as recover_batch_queues,
+    )
+    from reput.engine.writer.recovery.extended_queues import (
+        ExtendedQueueFiles as ExtendedQueueFiles,
+    )
+    from reput.engine.writer.recovery.indexes import CutIndexes as CutIndexes
+    from reput.engine.writer.recovery.indexes import FoundIndexes as FoundIndexes
+    from reput.engine.writer.recovery.indexes import trusted_point as trusted_point
+    from reput.engine.writer.recovery.log import check_none_renamed as check_none_renamed
+    from reput.engine.writer.recovery.log import stated_start as stated_start
+    from reput.engine.writer.recovery.queue_files import QueueFiles as QueueFiles
+    from reput.engine.writer.recovery.queue_files import is_blank as is_blank
     from reput.engine.writer.recovery.queue_matching import Count as Count
+    from reput.engine.writer.recovery.queue_matching import QueueMatching as QueueMatching
+    from reput.engine.writer.recovery.queue_matching import QueuePart as QueuePart
     from reput.engine.writer.recovery.queue_matching import out_of_order as out_of_order
+    from reput.engine.writer.recovery.queue_survey import QueueSurvey as QueueSurvey
+    from reput.engine.writer.recovery.recovery_point import RecoveryPoint as RecoveryPoint
+    from reput.engine.writer.recovery.recovery_point import (
+        RecoveryPointWriter as RecoveryPointWriter,
+    )
     from reput.engine.writer.recovery.recovery_point import (
         delete_recovery_point as delete_recovery_point,
     )
     from reput.engine.writer.recovery.report import RecoveryReport as RecoveryReport
+    from reput.engine.writer.retention import RetentionLimits as RetentionLimits
     from reput.engine.writer.store_checks import can_salvage as can_salvage
     from reput.engine.writer.store_checks import has_other_form as has_other_form
+    from reput.engine.writer.store_writer import StoreWriter as StoreWriter
+    from reput.engine.writer.subscribers import Dispatcher as Dispatcher
+    from reput.engine.writer.subscribers import Subscription as Subscription
     from reput.engine.writer.writable_store import WritableStore as WritableStore
+    from reput.engine.writer.writer_settings import BrokerSettings as BrokerSettings
+    from reput.engine.writer.writer_settings import WriterOptions as WriterOptions
+    from reput.engine.writer.writer_settings import WriterSettings as WriterSettings
 else:
     __getattr__, __dir__ = face(__name__)

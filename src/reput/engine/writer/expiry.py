@@ -70,19 +70,19 @@ def _last_timestamp(log: CommitLogReader, file: CommitLogFile, start: int) -> in
     places: repair can salvage the messages after them.
     """
     times: list[int] = []
-    following: int | None = start
-    while following is not None:
-        walk, last = LogWalk(log, following, file.end, in_place=False), None
+    position: int | None = start
+    while position is not None:
+        walk, last = LogWalk(log, position, file.end, in_place=False), None
         for _, data, layout in walk:
             last = int(_LONG.unpack_from(data, layout.store_timestamp_position)[0])
         times += [] if last is None else [last]
         # Damage may mean that `start` was inside a message. Search from an earlier offset.
         if walk.damage and start > file.start:
             return None
-        following = None
+        position = None
         if walk.damage and walk.damage[-1].stop >= file.end:
             with FileReader(file.path) as reader:
-                following = find_record(reader, file, walk.damage[-1].start + 1, file.end)
+                position = find_record(reader, file, walk.damage[-1].start + 1, file.end)
     return max(times, default=None)
 
 
@@ -131,17 +131,21 @@ def deletable_files(log: CommitLogReader, until: int) -> Iterator[CommitLogFile]
     return takewhile(lambda file: file.end <= until, log.files[:-1])
 
 
-def plan_expiry(store: Path, log: CommitLogReader, gone: Sequence[CommitLogFile]) -> ExpiryReport:
-    """Plan the deletion of the log files `gone`, which are the oldest, and of their indexes.
+def plan_expiry(
+    store: Path, log: CommitLogReader, expired: Sequence[CommitLogFile]
+) -> ExpiryReport:
+    """Plan the deletion of the log files `expired`, which are the oldest, and of their indexes.
 
     Raises StoreAccessError.
     """
-    return _plan(store, log.files[len(gone)].start, tuple(file.path for file in gone))
+    return _plan(store, log.files[len(expired)].start, tuple(file.path for file in expired))
 
 
-def plan_of_indexes(folder: Path, log_begin: int) -> ExpiryReport:
-    """Plan which ConsumeQueue files and IndexFiles expire if the log begins at an offset. Raises StoreAccessError."""
-    return _plan(folder, log_begin, ())
+def expire_indexes(folder: Path, log_begin: int, disk: Disk) -> ExpiryReport:
+    """Delete, durably, the queue files and IndexFiles that lead only before `log_begin`. Raises StoreAccessError."""
+    report = _plan(folder, log_begin, ())
+    carry_out(report, disk)
+    return report
 
 
 def _plan(store: Path, log_begin: int, log_files: tuple[str, ...]) -> ExpiryReport:

@@ -13,7 +13,7 @@ from threading import Lock, Thread
 from reput.engine.writer.health import Health
 from reput.engine.writer.waiters import Waiters, join_thread
 from reput.errors import StoreFailedError
-from reput.io import is_worth_a_flush
+from reput.io import MappedWriter
 
 _log = logging.getLogger("reput.flush")
 
@@ -153,7 +153,9 @@ class Flusher:
             self._expected, self._arrived = self._arrived, 0
 
     def _is_worth_it(self) -> bool:
-        return is_worth_a_flush(self.flushed, self._log_end(), self._least_pages, self._file_bytes)
+        return MappedWriter.is_worth_a_flush(
+            self.flushed, self._log_end(), self._least_pages, self._file_bytes
+        )
 
     def _pause(self) -> bool:
         """Wait for the interval, or until a caller waits for a flush. Return False when the thread must end."""

@@ -17,10 +17,9 @@ from pathlib import Path
 
 from reput.engine.writer.recovery.cut_end import MOST_OWNER_BYTES, OwnerRecord
 from reput.engine.writer.recovery.recovery_point import locked_at
-from reput.errors import StoreFailedError, StoreNotFoundError
+from reput.errors import StoreFailedError, StoreNotFoundError, displaced, explained
 from reput.format.file_names import OWNER_FILE
-from reput.io import Disk, displaced, explained, read_file
-from reput.io.reader import read_at_once
+from reput.io import Disk, FileReader
 
 _FRESH_S = 0.001
 """Time for which a comparison of the token is valid, where messages do not wait for a sync."""
@@ -44,7 +43,7 @@ class Owner:
     def claim(self) -> None:
         """Write the token. Recovery still needs the last owner's `end` and `lock`, so keep them."""
         try:
-            self._before = read_file(self._path, MOST_OWNER_BYTES)
+            self._before = FileReader.content_of(self._path, MOST_OWNER_BYTES)
         except StoreNotFoundError:
             self._before = None
         if (last := OwnerRecord.decode(self._before)) is not None:
@@ -86,7 +85,7 @@ class Owner:
         # synchronous put waits for this check, and FileReader takes five times as long.
         with explained(self._path, "be read"):
             try:
-                content = read_at_once(self._name, len(self._content) + 1)
+                content = FileReader.small_file(self._name, len(self._content) + 1)
             except FileNotFoundError:
                 # The second owner has closed the store, or the store was deleted.
                 raise displaced(self._path, "deleted or renamed") from None

@@ -34,7 +34,7 @@ from reput.core import (
 )
 from reput.engine.writer.dispatch import DispatchService
 from reput.engine.writer.health import Health
-from reput.engine.writer.recovery.batch_queues import batches_agree, recover_batch_queues
+from reput.engine.writer.recovery.batch_queues import recover_batch_queues
 from reput.engine.writer.recovery.cut_end import (
     REASONS,
     CutEnd,
@@ -43,16 +43,11 @@ from reput.engine.writer.recovery.cut_end import (
     keep_cut_end,
     refusal,
 )
-from reput.engine.writer.recovery.extended_queues import cut_units
-from reput.engine.writer.recovery.indexes import FoundIndexes, reopen_unchanged
+from reput.engine.writer.recovery.extended_queues import ExtendedQueueFiles
+from reput.engine.writer.recovery.indexes import FoundIndexes, trusted_point
 from reput.engine.writer.recovery.log import find_log_end, sync_log, truncate_log
 from reput.engine.writer.recovery.queue_files import QueueFiles
-from reput.engine.writer.recovery.recovery_point import (
-    RecoveryPoint,
-    delete_recovery_point,
-    expired_unindexed,
-    read_recovery_point,
-)
+from reput.engine.writer.recovery.recovery_point import RecoveryPoint, delete_recovery_point
 from reput.engine.writer.recovery.report import RecoveryReport
 from reput.engine.writer.store_checks import can_salvage
 from reput.errors import StoreError
@@ -123,20 +118,11 @@ class Recovery:
         """
         report = self._report
         report.is_clean = is_clean
-        log_begin = report.log_begin = self._files[0].start if self._files else 0
-        known, closed = read_recovery_point(self._store, self._config, log_begin, self._found)
-        if self._files:
-            report.expired_unindexed = expired_unindexed(
-                self._files[0], known, self._found.values()
-            )
-        # All messages before the recovery point have expired. So the point says nothing about the remaining messages,
-        # and is ignored.
-        if known is not None and known.end < log_begin:
-            known = None
-        if known is not None and not batches_agree(
-            self._store, self._batch_topics, self._config, known, closed
-        ):
-            known = None
+        report.log_begin = self._files[0].start if self._files else 0
+        known, closed = trusted_point(
+            self._store, self._found, self._config, report, self._batch_topics,
+            self._files[0] if self._files else None,
+        )  # fmt: skip
         self._is_closed = known is not None and closed and is_clean and bool(self._files)
         self._known = known
         # After a clean shutdown, a valid recovery point states the ends of all indexes, so no index is read.
@@ -253,7 +239,9 @@ class Recovery:
         """Open a store that has not changed since a clean shutdown."""
         report = self._report
         report.queues_from = report.index_from = known.end
-        return self._join(*reopen_unchanged(self._store, self._config, self._disk, known))
+        return self._join(
+            *FoundIndexes.reopen_unchanged(self._store, self._config, self._disk, known)
+        )
 
     def _join(
         self, queues: dict[Queue, ConsumeQueueWriter], last: IndexFileWriter | None
@@ -294,7 +282,7 @@ class Recovery:
         if self._is_extended:
             extensions = self._store / EXTENSION_FOLDER
             kept = {name: queue.position or 0 for name, queue in queues.items()}
-            ends = cut_units(self._found, kept, config, self._disk)
+            ends = ExtendedQueueFiles.cut_units(self._found, kept, config, self._disk)
             self._disk.make_folder(extensions)
         files = ConsumeQueueSetWriter(folder, config, self._disk, queues, batches, extensions, ends)
         return RecoveredQueues(files, DispatchRules.of(config), again_from)

@@ -137,9 +137,9 @@ class Retention:
     def clean(self) -> ExpiryReport | None:
         """Delete files beyond the limits. Return the report, or None if nothing was done. Raises StoreAccessError."""
         with self._turn, closing(CommitLogReader(StoreLog(self._store))) as log:
-            gone = max(self._too_old(log), self._too_many(log), key=len)
+            expired = max(self._too_old(log), self._too_many(log), key=len)
             # The first call also deletes index files that an interrupted deletion has left.
-            return self._delete(log, gone) if gone or not self._is_tidy else None
+            return self._delete(log, expired) if expired or not self._is_tidy else None
 
     def make_room(self) -> bool:
         """Delete log files when the disk is full, and return whether any was deleted.
@@ -151,13 +151,13 @@ class Retention:
         with self._turn, closing(CommitLogReader(StoreLog(self._store))) as log:
             # The disk is full. If the store exceeds no limit, files of other programs fill the disk. Delete one log
             # file in this case.
-            gone = self._too_many(log) or list(deletable_files(log, self._until()))[:1]
-            if gone:
-                self._delete(log, gone)
-            return bool(gone)
+            expired = self._too_many(log) or list(deletable_files(log, self._until()))[:1]
+            if expired:
+                self._delete(log, expired)
+            return bool(expired)
 
-    def _delete(self, log: CommitLogReader, gone: list[CommitLogFile]) -> ExpiryReport:
-        report = plan_expiry(self._store, log, gone)
+    def _delete(self, log: CommitLogReader, expired: list[CommitLogFile]) -> ExpiryReport:
+        report = plan_expiry(self._store, log, expired)
         carry_out(report, self._disk, self.paused)
         self._is_tidy = True
         if report.freed_bytes:
@@ -201,10 +201,10 @@ class Retention:
 
     def _age(self, log: CommitLogReader, file: CommitLogFile) -> int:
         """Return `newest_timestamp` from a cache. All files except the last one never change."""
-        known = self._ages.get(file)
-        if known is None:
-            known = self._ages[file] = newest_timestamp(log, file)
-        return known
+        age = self._ages.get(file)
+        if age is None:
+            age = self._ages[file] = newest_timestamp(log, file)
+        return age
 
     def _run(self) -> None:
         while not self._is_closing.wait(self._interval_s):

@@ -23,8 +23,7 @@ from reput.format.file_names import (
     OWNER_FILE,
     RECOVERY_POINT_FILE,
 )
-from reput.io import Disk, refuse_archive
-from reput.io.links import refuse_links
+from reput.io import DISK, Disk, Location
 
 _NAMES = (
     LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, RECOVERY_POINT_FILE, COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER,
@@ -38,7 +37,7 @@ def refuse_to_write(facts: StoreFacts) -> None:
     Raises MissingExtraError if the store needs rocksdict and it is not installed, FormatError for a damaged database.
     """
     store = Path(facts.path)
-    refuse_archive(store)
+    Location.refuse_archive(store)
     if has_other_form(facts) and facts.queue_form is None:
         raise UsageError(
             f"{store / CONSUME_QUEUE_FOLDER}: its RocksDB database lacks the file CURRENT; rebuild it with "
@@ -132,7 +131,7 @@ def check_places(store: Path, commit_log: str | None) -> Path | None:
                 f"create {place} as a link to that folder"
             )
     allowed = None if commit_log is None else Path(commit_log)
-    refuse_links(store, _NAMES, allowed)
+    DISK.refuse_links(store, _NAMES, allowed)
     return allowed.resolve() if allowed is not None and place.is_symlink() else None
 
 

@@ -35,9 +35,9 @@ from reput.engine.writer.put.record_form import RecordForm
 from reput.engine.writer.put.results import PutPart, PutResults, part_of
 from reput.engine.writer.put.routing import may_have_further_queues
 from reput.engine.writer.recover import Recovery
-from reput.engine.writer.recovery.extended_queues import find_extended_queues
+from reput.engine.writer.recovery.extended_queues import ExtendedQueueFiles
 from reput.engine.writer.recovery.log import log_files
-from reput.engine.writer.recovery.queue_files import find_queues
+from reput.engine.writer.recovery.queue_files import QueueFiles
 from reput.engine.writer.retention import Retention
 from reput.engine.writer.store_checks import (
     check_places,
@@ -48,11 +48,10 @@ from reput.engine.writer.store_checks import (
     writes_extensions,
 )
 from reput.engine.writer.writer_settings import WriterSettings
-from reput.errors import ReputError, StoreAccessError, UsageError
+from reput.errors import ReputError, StoreAccessError, UsageError, displaced
 from reput.format.file_names import ABORT_FILE, COMMIT_LOG_FOLDER, LOCK_FILE
 from reput.format.unique_key import UniqueKeys
-from reput.io import Disk, anchored, displaced, locked, writing_to
-from reput.io.mounts import with_local_locks
+from reput.io import DISK, Disk, Mount, locked
 
 __all__ = ["StoreWriter", "WriterSettings", "now_ms"]
 _log = logging.getLogger("reput.store")
@@ -114,15 +113,15 @@ class StoreWriter:
         self._is_sync = self.settings.flush == "sync"
         # Refuse before the folder is created or locked, so that a refused store stays unchanged.
         refuse_to_write(facts_of(path))
-        with writing_to(path):
+        with DISK.writing_to(path):
             self._disk.make_folder(path)
-        if (kind := with_local_locks(path)) is not None:
+        if (kind := Mount.local_locks_of(path)) is not None:
             _log.warning(
                 "%s: is on a file system (%s) whose locks may not exclude a process with another view of the same "
                 "files; make sure that only one process owns the store", path, kind,
             )  # fmt: skip
         with ExitStack() as stack:
-            stack.enter_context(anchored(path))
+            stack.enter_context(DISK.anchored(path))
             self._check_lock = stack.enter_context(locked(path / LOCK_FILE, _BUSY))
             self._open(config, stack)
             self._resources = stack.pop_all()
@@ -132,7 +131,7 @@ class StoreWriter:
         """Recover the store and start its threads. The functions that end them are pushed on `stack`."""
         settings = self.settings
         if (log := check_places(self.path, settings.store_path_commit_log)) is not None:
-            stack.enter_context(anchored(self.path / COMMIT_LOG_FOLDER, log))
+            stack.enter_context(DISK.anchored(self.path / COMMIT_LOG_FOLDER, log))
         self._owner = Owner(self.path, self._disk)
         stack.callback(self._owner.withdraw)
         self._owner.claim()
@@ -140,7 +139,7 @@ class StoreWriter:
         facts = facts_of(self.path, config)
         self.config, odd = fitting_config(facts, files[0].size if files else None)
         is_extended = writes_extensions(facts, self.config)
-        find = find_extended_queues if is_extended else find_queues
+        find = ExtendedQueueFiles.all_of if is_extended else QueueFiles.all_of
         queues = find(self.path, self.config)
         topics = batch_topics(str(self.path)) if self.config.is_five else frozenset()
         form = form_to_write(facts, self.config)

@@ -111,9 +111,9 @@ class Subscribers:
 
     def remove(self, subscription: Subscription) -> None:
         with self._changing:
-            self.arrivals = tuple(each for each in self.arrivals if each[0] is not subscription)
+            self.arrivals = tuple(pair for pair in self.arrivals if pair[0] is not subscription)
             self.dispatchers = tuple(
-                each for each in self.dispatchers if each[0] is not subscription
+                pair for pair in self.dispatchers if pair[0] is not subscription
             )
 
     def tell(
@@ -129,11 +129,11 @@ class Subscribers:
         """
         if dispatchers:
             with BatchRecords(file) as records:
-                given = replace(
+                view = replace(
                     batch, messages=_read_only(batch.messages), key_hash=_read_only(batch.key_hash),
                     multi=_read_only(batch.multi), read=records.read,
                 )  # fmt: skip
-                self._dispatch(given, dispatchers)
+                self._dispatch(view, dispatchers)
         for _, callback in self.arrivals:
             for queue, end in grown:
                 try:

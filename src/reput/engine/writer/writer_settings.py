@@ -140,21 +140,21 @@ class BrokerSettings:
 
         Raises UsageError for invalid values.
         """
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, (field, unit) in _NUMBERS.items():
             if name in settings:
                 number = whole_number(settings[name], f"{where}: {name}")
-                found[field] = number / unit if unit != 1 else number
+                values[field] = number / unit if unit != 1 else number
         if "flushDiskType" in settings:
             kind = settings["flushDiskType"]
             if kind not in _FLUSH:
                 raise UsageError(
                     f"{where}: flushDiskType must be ASYNC_FLUSH or SYNC_FLUSH, not {kind!r}"
                 )
-            found["flush"] = _FLUSH[kind]
-        found |= {field: settings[name] for name, field in _TEXTS.items() if name in settings}
+            values["flush"] = _FLUSH[kind]
+        values |= {field: settings[name] for name, field in _TEXTS.items() if name in settings}
         try:
-            writer = WriterSettings(**found)
+            writer = WriterSettings(**values)
         except UsageError as error:
             raise UsageError(f"{where}: {error}") from None
         return cls(

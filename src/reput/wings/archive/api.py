@@ -15,7 +15,7 @@ from reput.core import with_archive as joined_path
 from reput.engine.rebuild.warm_up import warm_up
 from reput.engine.stores import Chosen, opened_runner
 from reput.errors import UsageError
-from reput.io import AnchoredRunner, writing_into
+from reput.io import DISK, AnchoredRunner
 from reput.wings.archive.archiver import archive_store
 from reput.wings.archive.filtered_copy import copy_messages
 from reput.wings.archive.message_proofs import prove_message, verify_proof
@@ -67,7 +67,7 @@ def archive(
         archive_store, place, fspath(destination), with_last=with_last, retention_days=retention_days,
         options=dict(storage_options or {}), progress=progress,
     )  # fmt: skip
-    with writing_into(destination, [store]):
+    with DISK.writing_into(destination, [store]):
         if chosen.runner == "serial" and chosen.master is None:
             return copy()
         size = sum(file.size for file in StoreLog(place).list().files)
@@ -182,7 +182,7 @@ def restore(
             options=storage_options, progress=progress,
         )  # fmt: skip
     check_empty(Path(destination))
-    with writing_into(destination):
+    with DISK.writing_into(destination):
         return restore_store(
             fspath(archive), fspath(destination), end_offsets_with_queues,
             begin_ms=optional_milliseconds(begin), end_ms=optional_milliseconds(end),

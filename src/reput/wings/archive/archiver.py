@@ -35,10 +35,10 @@ from reput.io import (
     ArchiveStorage,
     FileReader,
     JoinedStorage,
+    Location,
     ObjectStore,
-    is_url,
+    Scratch,
     open_object_store,
-    scratch_folder,
 )
 from reput.wings.archive.changes import to_merge, with_file, with_merged, without_expired
 from reput.wings.archive.commit import commit, create
@@ -73,7 +73,7 @@ def archive_store(
 
     With a runner, tasks copy several files at once, and this process commits them in order.
     """
-    if is_url(store):
+    if Location.is_url(store):
         raise UsageError(
             f"{store}: only local stores can be archived, not URLs", arguments=["store"]
         )
@@ -330,7 +330,7 @@ class _Archiver:
         for kind in (KEYS, ENTRIES):
             while runs := to_merge(planned, kind):
                 for parts in runs:
-                    with scratch_folder() as folder:
+                    with Scratch.folder() as folder:
                         path = Path(folder, kind)
                         whole = upload_file(self._objects, merged(archive, parts, kind, path), path)
                     planned = with_merged(planned, kind, parts, whole) or planned

@@ -10,8 +10,7 @@ import msgspec
 from reput.errors import ObjectConflictError, StoreNotFoundError, StoreUnreachableError, UsageError
 from reput.format.archive import Manifest, chained, checksum_of, encode_manifest
 from reput.format.file_names import ARCHIVE_MANIFEST
-from reput.io import MOST_PUT_BYTES, ObjectStore
-from reput.io.archive import manifest_of
+from reput.io import MOST_PUT_BYTES, Archive, ObjectStore
 
 _MOST_TRIES = 100
 Change = Callable[[Manifest], Manifest | None]
@@ -25,7 +24,7 @@ def commit(objects: ObjectStore, change: Change) -> Manifest:
     """
     for _ in range(_MOST_TRIES):
         found = objects.get(ARCHIVE_MANIFEST)
-        before = manifest_of(objects, found.data)
+        before = Archive.manifest_of(objects, found.data)
         after = change(before)
         if after is None:
             return before
@@ -44,14 +43,14 @@ def commit(objects: ObjectStore, change: Change) -> Manifest:
 def create(objects: ObjectStore, manifest: Manifest) -> Manifest:
     """Create the manifest, or return the existing one. Raises the errors of `commit`."""
     try:
-        return manifest_of(objects, objects.get(ARCHIVE_MANIFEST).data)
+        return Archive.manifest_of(objects, objects.get(ARCHIVE_MANIFEST).data)
     except StoreNotFoundError:
         pass
     first = _sealed(manifest, 0)
     try:
         objects.put_new(ARCHIVE_MANIFEST, _encoded(objects, first))
     except ObjectConflictError:  # Another archiver has created the manifest first.
-        return manifest_of(objects, objects.get(ARCHIVE_MANIFEST).data)
+        return Archive.manifest_of(objects, objects.get(ARCHIVE_MANIFEST).data)
     return first
 
 

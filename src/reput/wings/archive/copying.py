@@ -24,7 +24,7 @@ from reput.errors import StoreChangedError, StoreError
 from reput.format.archive import IndexObject, LogFile, tree_root
 from reput.format.file_names import offset_file_name
 from reput.format.seekable_zstd import FRAME_BYTES, encode_tail
-from reput.io import FileReader, ObjectStore, scratch_folder
+from reput.io import FileReader, ObjectStore, Scratch
 from reput.wings.archive.indexing import (
     ENTRIES,
     KEYS,
@@ -71,7 +71,7 @@ def copied(task: CopyTask, progress: Progress = silent) -> Copied:
     """Upload a log file and its indexes. Running it twice is safe, because each run uses its own object names."""
     file, topics, size = task.file, batch_topics(task.store), _data_bytes(task)
     # Scan during the upload, because each of the two waits at times: for the disk, or for the server.
-    with scratch_folder() as folder, ThreadPoolExecutor(1) as beside:
+    with Scratch.folder() as folder, ThreadPoolExecutor(1) as beside:
         waiting = beside.submit(_write_indexes, task, size, topics, folder)
         entry = _upload_log(task, size)
         progress("scan", 0, 1)

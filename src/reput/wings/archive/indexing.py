@@ -38,11 +38,7 @@ from reput.core.log.known_file import ReplacedIds
 from reput.core.log.range_scan import scan_range
 from reput.errors import StoreError
 from reput.format.archive import IndexObject, Times
-from reput.format.batch_consume_queue import BatchEntry
-from reput.format.dtypes import ENTRY_DTYPE
-from reput.format.file_names import offset_file_name
-from reput.io import Archive, FileWriter, OpenFile, ParquetIndex
-from reput.io.archive import (
+from reput.format.archive_index import (
     DIGESTS,
     GROUP_ROWS,
     KEY_SCHEMA,
@@ -51,6 +47,10 @@ from reput.io.archive import (
     QueueRows,
     packed,
 )
+from reput.format.batch_consume_queue import BatchEntry
+from reput.format.dtypes import ENTRY_DTYPE
+from reput.format.file_names import offset_file_name
+from reput.io import Archive, FileWriter, OpenFile, ParquetIndex
 
 KEYS, ENTRIES = "keys", "queues"
 PARQUET_MAGIC = b"PAR1"

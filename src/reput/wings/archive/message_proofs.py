@@ -18,8 +18,7 @@ from reput.format.message_proof import (
 )
 from reput.format.seekable_zstd import FRAME_BYTES
 from reput.format.signature import Signature
-from reput.io import Archive, FileReader, create_durable, signer_of, writing_to
-from reput.io.signing import is_signed
+from reput.io import DISK, Archive, FileReader, Signer
 from reput.wings.archive.report import ProvenMessage, VerifyReport
 
 _MOST_PROOF_BYTES = 1 << 28
@@ -34,7 +33,7 @@ def prove_message(
     options: dict[str, str] | None = None,
 ) -> VerifyReport:
     """Verify one message of an archive, and write its proof, as `reput.verify_archive` specifies."""
-    signer = None if signing_key is None else signer_of(signing_key)
+    signer = None if signing_key is None else Signer.of(signing_key)
     if output is not None and Path(output).exists():
         raise UsageError(f"{output}: already exists; choose another file", arguments=["proof"])
     archive = Archive(place, options)
@@ -44,8 +43,8 @@ def prove_message(
     data = encode_proof(proof)
     signature = None if signer is None else signer.sign(data)
     if output is not None:
-        with writing_to(output):
-            create_durable(Path(output), encode_stored_proof(data, signature))
+        with DISK.writing_to(output):
+            DISK.create_durable(Path(output), encode_stored_proof(data, signature))
     erased = _erasures(archive.manifest, proof.file)
     return _report(place, proof, signature, archive.path(proof.file.object), erased)
 
@@ -92,7 +91,7 @@ def verify_proof(path: str) -> VerifyReport:
     except ValueError as error:
         raise FormatError(path, 0, str(error)) from None
     report = _report(path, proof, signature, path, ())
-    if signature is not None and not is_signed(signed, signature):
+    if signature is not None and not Signer.has_signed(signed, signature):
         return VerifyReport(path, 1, 1, len(data), ("the signature does not match the proof",))
     return report
 

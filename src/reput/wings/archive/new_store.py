@@ -17,18 +17,7 @@ from pathlib import Path
 
 from reput.errors import UsageError
 from reput.format.file_names import RESTORING_FOLDER, is_folder_name
-from reput.io import (
-    delete,
-    locked,
-    make_folder,
-    read_text,
-    remove_tree,
-    rename,
-    sync_folder,
-    sync_tree,
-    tree_entries,
-    write_durable,
-)
+from reput.io import DISK, FileReader, locked
 
 _LOCK, _STORE, _MOVING = "lock", "store", "moving"
 
@@ -51,32 +40,32 @@ class NewStore:
         log_folders = {path.split("/")[0] for path in paths}
         for name in os.listdir(self.folder):
             if name not in log_folders:
-                remove_tree(self.folder / name)
+                DISK.remove_tree(self.folder / name)
         kept = set(paths)
-        for entry in list(tree_entries(self.folder)):
+        for entry in list(DISK.tree_entries(self.folder)):
             if not entry.is_folder and entry.name not in kept:
-                delete(self.folder / entry.name)
+                DISK.delete(self.folder / entry.name)
 
     def finish(self, last: Sequence[str]) -> None:
         """Move the complete store to its place.
 
         The folders in `last` are moved at the end, because readers recognize a store by them.
         """
-        sync_tree(self.folder)
+        DISK.sync_tree(self.folder)
         names = sorted(os.listdir(self.folder), key=lambda name: (name in last, name))
-        write_durable(self._staging / _MOVING, "\n".join(names).encode())
-        sync_folder(self._staging)
+        DISK.write_durable(self._staging / _MOVING, "\n".join(names).encode())
+        DISK.sync_folder(self._staging)
         for name in names:
             # Make the earlier renames durable first, so that the log never appears without the other folders.
             if name in last:
-                sync_folder(self._target)
-            rename(self.folder / name, self._target / name)
-        sync_folder(self._target)
+                DISK.sync_folder(self._target)
+            DISK.rename(self.folder / name, self._target / name)
+        DISK.sync_folder(self._target)
 
     def take_back(self) -> None:
         """Undo the moves of a killed run. Raises UsageError if the target contains other files or a complete store."""
         moving = self._staging / _MOVING
-        names = read_text(moving).split("\n") if moving.exists() else []
+        names = FileReader.text_of(moving).split("\n") if moving.exists() else []
         moved = [name for name in os.listdir(self._target) if name != RESTORING_FOLDER]
         # A run that was killed after its last rename has finished the store, which may already be in use.
         is_complete = moved and not any(self.folder.iterdir())
@@ -87,9 +76,9 @@ class NewStore:
         if is_complete or not is_ours:
             raise _not_empty(self._target)
         for name in moved:
-            rename(self._target / name, self.folder / name)
-        sync_folder(self.folder)
-        delete(moving)
+            DISK.rename(self._target / name, self.folder / name)
+        DISK.sync_folder(self.folder)
+        DISK.delete(moving)
 
 
 @contextmanager
@@ -105,14 +94,14 @@ def new_store(target: Path) -> Iterator[NewStore]:
     """
     check_empty(target)
     staging = target / RESTORING_FOLDER
-    make_folder(staging)
+    DISK.create_folder(staging)
     with locked(staging / _LOCK, "another restore is writing there", ["destination"]):
         found = NewStore(target)
-        make_folder(found.folder)
+        DISK.create_folder(found.folder)
         found.take_back()
         yield found
-        remove_tree(staging)
-    sync_folder(target)
+        DISK.remove_tree(staging)
+    DISK.sync_folder(target)
 
 
 def check_empty(target: Path) -> None:

@@ -19,17 +19,7 @@ from reput.errors import (
     is_transient,
 )
 from reput.format.archive import ErasureObject, IndexObject, LogFile, Snapshot, tree_root
-from reput.io import (
-    Archive,
-    FileReader,
-    FileWriter,
-    delete,
-    make_folder,
-    sync_file,
-    sync_folder,
-    write_durable,
-)
-from reput.io.archive_storage import read_snapshot
+from reput.io import DISK, Archive, FileReader, FileWriter, read_snapshot
 from reput.wings.archive.indexing import ENTRIES, KEYS, PARQUET_MAGIC
 from reput.wings.archive.new_store import check_empty, new_store
 from reput.wings.archive.report import RestoreReport, VerifyReport
@@ -261,8 +251,8 @@ def restore_store(
             _write_log(archive, file, new.folder / file.path)
             done += file.size
         for path, data in files.items():
-            make_folder((new.folder / path).parent)
-            write_durable(new.folder / path, data)
+            DISK.create_folder((new.folder / path).parent)
+            DISK.write_durable(new.folder / path, data)
         rebuild_store(SerialRunner(), new.folder, config=config, progress=progress)
         progress("offsets", 0, 1)
         reset = end_offsets(new.folder)
@@ -294,10 +284,10 @@ def _chosen(log: tuple[LogFile, ...], begin_ms: int | None, end_ms: int | None) 
 def _write_log(archive: Archive, file: LogFile, path: Path) -> None:
     # A killed run has written the file, but perhaps not synced it.
     if _is_written(file, path):
-        sync_file(path)
+        DISK.sync_file(path)
         return
-    make_folder(path.parent)
-    delete(path)
+    DISK.create_folder(path.parent)
+    DISK.delete(path)
     digest, position = hashlib.sha256(), 0
     with FileWriter(path, size=file.size) as writer:
         for data in _contents(archive, file):
@@ -307,7 +297,7 @@ def _write_log(archive: Archive, file: LogFile, path: Path) -> None:
                 writer.write(data, position)
             position += len(data)
         writer.sync()
-    sync_folder(path.parent)
+    DISK.sync_folder(path.parent)
     if digest.hexdigest() != file.sha256:
         raise FormatError(
             archive.path(file.object), 0, "its content does not match the checksum in the manifest"

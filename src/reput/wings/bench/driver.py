@@ -19,7 +19,7 @@ from reput.engine.stores.open_store import open_store
 from reput.engine.tables import LogRange, RangeBatches, find, keys_of
 from reput.engine.tables.lookup.warm_up import warm_up
 from reput.errors import UsageError
-from reput.io import write_durable
+from reput.io import DISK
 
 # Larger than the processor's caches, so that memory is measured.
 _MEMORY_BYTES = 256 << 20
@@ -76,7 +76,7 @@ def limits(scratch: Path, listing: LogListing) -> Iterator[Figure]:
     yield Figure("machine", "memory copy", _MEMORY_BYTES / 1e9 / copied, "GB/s")
     data = source[: _WRITTEN_BYTES // 8].tobytes()
     # Write only once: a second run would be faster, because the blocks of the file are allocated already.
-    written = best_of(1, lambda: write_durable(scratch / "written", data))
+    written = best_of(1, lambda: DISK.write_durable(scratch / "written", data))
     yield Figure("machine", "write with sync, scratch", len(data) / 1e9 / written, "GB/s")
     size_bytes = min(sum(file.size for file in listing.files), _MOST_READ_BYTES)
     for name in ("first read of the log", "second read of the log (page cache)"):

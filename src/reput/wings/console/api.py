@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from reput.core import MissingStore, SharedStore
 from reput.errors import UsageError
 from reput.format.host import Host
-from reput.io import read_file
+from reput.io import FileReader
 from reput.wings.console.server import HttpServer
 from reput.wings.console.users import parse_users
 from reput.wings.serve import Traffic
@@ -45,7 +45,9 @@ def console(
     token = None if token_file is None else _token(token_file)
     users = None
     if users_file is not None:
-        users = parse_users(read_file(users_file, _MOST_USERS_BYTES), f"http_users {users_file}")
+        users = parse_users(
+            FileReader.content_of(users_file, _MOST_USERS_BYTES), f"http_users {users_file}"
+        )
     return HttpServer(
         _Current(stores),
         address,
@@ -60,7 +62,7 @@ def console(
 
 
 def _token(path: str) -> str:
-    token = read_file(path, _MOST_TOKEN_BYTES).decode("utf-8", "replace").strip()
+    token = FileReader.content_of(path, _MOST_TOKEN_BYTES).decode("utf-8", "replace").strip()
     if not token.isascii() or not token.isprintable() or not token or " " in token:
         raise UsageError(
             f"http_token_file {path}: write one word of printable ASCII characters into it",

@@ -19,7 +19,7 @@ from reput.engine.messages import MESSAGE_COLUMNS, csv_line, message_cells, mess
 from reput.engine.stores import FoundMessage
 from reput.errors import ReputError, UsageError
 from reput.format.bodies import sent_body
-from reput.io.scratch import unnamed_file
+from reput.io import Scratch
 from reput.wings.console.arguments import SearchForm, choice, search_of, text
 from reput.wings.console.mounts import Mounts, Until
 from reput.wings.console.searching import Outcome, Share, search
@@ -55,7 +55,7 @@ class Downloads:
         stores = [self._mounts.named(name) for name in names]
         until = self._mounts.until()
         collected = _MessageMerge(stores, form, until)
-        file = unnamed_file()
+        file = Scratch.unnamed_file()
 
         def write() -> None:
             writer, _ = _WRITERS[kind]

@@ -18,7 +18,7 @@ from reput.format.properties import (
     ORIGIN_MESSAGE_ID,
     RETRY_TOPIC,
 )
-from reput.io import is_url
+from reput.io import Location
 from reput.wings.console.arguments import page_number, text
 from reput.wings.console.rendering import Views, page_links
 from reput.wings.console.results import Row
@@ -185,7 +185,7 @@ def groups_of(
     problems = []
     for name, store in stores:
         try:
-            for queue in () if is_url(store.path) else consumer_lag(store, store.path):
+            for queue in () if Location.is_url(store.path) else consumer_lag(store, store.path):
                 if only in (None, queue.group):
                     lag_group = groups.setdefault(queue.group, Group(queue.group))
                     if (problem := queue.problem or queue.age_problem) is not None:
@@ -197,7 +197,7 @@ def groups_of(
                     counts[name] = count
         except ReputError as error:
             problems.append(f"{name}: {error}")
-        if is_url(store.path):
+        if Location.is_url(store.path):
             problems.append(f"{name}: offsets of groups are read only on this machine")
     return list(groups.values()), problems
 

@@ -23,7 +23,7 @@ from reput import __version__
 from reput.base import Severity
 from reput.engine.stores import StoreAnswer
 from reput.errors import ReputError
-from reput.io import is_url
+from reput.io import Location
 from reput.wings.console.mounts import Mounts
 from reput.wings.console.surveys import Rounds
 from reput.wings.fleet.api import (
@@ -233,7 +233,7 @@ class _StoreCollector(Collector):
             end, queues = store.end_offset(), len(store.list_queues())
         except ReputError:
             return _StoreCounts()
-        if is_url(store.path):
+        if Location.is_url(store.path):
             return _StoreCounts(end, queues)
         try:
             groups = group_lags(consumer_lag(store, store.path))

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from reput.base import Finding
 from reput.core import MissingStore, SharedStore
 from reput.errors import StoreNotFoundError, StoreUnreachableError, UsageError
-from reput.io import is_url, split_joined
+from reput.io import Location
 from reput.wings.serve import HTTP, HttpLimits, LimitError
 
 _MOST_THREADS = 16
@@ -239,9 +239,9 @@ class Mounts:
         from reput.engine.check import check_store
 
         # If the store is read together with an archive of older files, check only the store itself.
-        parts = split_joined(store.path)
+        parts = Location.split(store.path)
         path = store.path if parts is None else parts[1]
-        if is_url(path):
+        if Location.is_url(path):
             raise UsageError(f"{path}: only a store on a local disk can be checked")
         if not is_full:
             yield from check_store(path, config=store.told_config, quick=True)

@@ -26,7 +26,7 @@ from reput.format.commit_log import BLANK_BYTES
 from reput.format.erasure import ChangedFile
 from reput.format.file_names import offset_file_name, parse_offset_file_name
 from reput.format.properties import SCHEDULE_TOPIC
-from reput.io import Archive, FileReader, FileWriter, scratch_folder, writing_into
+from reput.io import DISK, Archive, FileReader, FileWriter, Scratch
 from reput.wings.archive.commit import commit
 from reput.wings.archive.copying import LogFrames, upload_file
 from reput.wings.archive.indexing import ENTRIES, KEYS, merged
@@ -52,7 +52,7 @@ def erase_from_archive(
     """Erase messages from an archive, as `reput.erase` specifies."""
     # Read the signing key now, so that an invalid key is reported before anything is changed.
     purpose.signer()
-    with writing_into(place):
+    with DISK.writing_into(place):
         return _ArchiveErasure(place, choice, purpose, dict(options or {}), progress).run(
             plan_only, tables
         )
@@ -114,7 +114,7 @@ class _ArchiveErasure:
         """Upload a new version of a log file; return its old and its new entry for the manifest."""
         self._progress("rewrite", number, count)
         name = f"log/{offset_file_name(entry.begin)}-{uuid.uuid4().hex}.zst"
-        with scratch_folder() as folder:
+        with Scratch.folder() as folder:
             path = Path(folder, "log")
             with FileWriter(path, size=entry.size) as writer:
                 for run in eraser.runs(file, log.open_file):
@@ -201,7 +201,7 @@ class _ArchiveErasure:
         self, archive: Archive, part: IndexObject, kind: str, change: Callable[[pa.Table], pa.Table]
     ) -> IndexObject:
         self._progress(kind, 0, 1)
-        with scratch_folder() as folder:
+        with Scratch.folder() as folder:
             path = Path(folder, kind)
             whole = merged(archive, (part,), kind, path, change)
             return upload_file(self._objects, whole, path)

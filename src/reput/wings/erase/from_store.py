@@ -9,7 +9,7 @@ from pathlib import Path
 from reput.base import Progress, StoreConfig, silent
 from reput.core import facts_of
 from reput.errors import UsageError
-from reput.io import is_url, sync_folder, write_durable, writing_to
+from reput.io import DISK, Location
 from reput.wings.erase.choosing import Choice, Chooser
 from reput.wings.erase.overwriting import Eraser
 from reput.wings.erase.report import EraseReport
@@ -32,7 +32,7 @@ def erase_from_store(
     progress: Progress = silent,
 ) -> EraseReport:
     """Write a copy of a store without the content of the chosen messages, as `reput.erase` specifies."""
-    if is_url(store):
+    if Location.is_url(store):
         raise UsageError(
             f"{store}: messages can be erased only from local stores and from archives",
             arguments=["store"],
@@ -70,12 +70,12 @@ def erase_from_store(
 
     def record() -> None:
         data = record_of(store, choice, purpose, eraser, erasure_id, tuple(copy.files))
-        with writing_to(record_path):
-            write_durable(record_path, data)
+        with DISK.writing_to(record_path):
+            DISK.write_durable(record_path, data)
             # After a power cut, no copy exists without this record.
-            sync_folder(record_path.parent)
+            DISK.sync_folder(record_path.parent)
 
-    with writing_to(target, [store]):
+    with DISK.writing_to(target, [store]):
         copy.write(record)
     return replace(
         report, destination=str(target), is_done=True, id=erasure_id, bare=eraser.bare,

@@ -13,8 +13,7 @@ import msgspec
 
 from reput.base import Progress, format_time, now_ms
 from reput.format.erasure import ChangedFile, Erasure, encode_erasure, encode_stored
-from reput.io import signer_of
-from reput.io.signing import Signer
+from reput.io import Signer
 from reput.wings.erase.choosing import Choice, ChosenMessages
 from reput.wings.erase.mentions import find_mentions
 from reput.wings.erase.overwriting import Eraser
@@ -47,7 +46,7 @@ class Purpose:
 
     def signer(self) -> Signer | None:
         """Read the signing key. Raises UsageError, StoreAccessError, MissingExtraError."""
-        return None if self.signing_key is None else signer_of(self.signing_key)
+        return None if self.signing_key is None else Signer.of(self.signing_key)
 
 
 def plan_of(source: str, found: ChosenMessages, files: int) -> EraseReport:

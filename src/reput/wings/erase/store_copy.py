@@ -36,21 +36,7 @@ from reput.format.file_names import (
     TIMER_LOG_FOLDER,
     TIMER_WHEEL_FILE,
 )
-from reput.io import (
-    FileReader,
-    FileWriter,
-    TreeEntry,
-    copy_file,
-    data_runs,
-    look_like,
-    make_folder,
-    remove_tree,
-    rename,
-    sync_file,
-    sync_folder,
-    sync_tree,
-    tree_entries,
-)
+from reput.io import DISK, FileReader, FileWriter, TreeEntry, data_runs
 from reput.wings.erase.overwriting import Eraser
 
 _COPIED = frozenset(
@@ -102,7 +88,7 @@ def _top_names(path: str) -> list[str]:
 def _has_compaction_logs(store: Path) -> bool:
     """Return whether a store has compaction logs (5.x), which contain copies of messages."""
     folder = store / COMPACTION_LOGS
-    return folder.is_dir() and any(not entry.is_folder for entry in tree_entries(folder))
+    return folder.is_dir() and any(not entry.is_folder for entry in DISK.tree_entries(folder))
 
 
 class StoreCopy:
@@ -135,8 +121,8 @@ class StoreCopy:
             StoreAccessError.
         """
         check_output(self._output, self._source)
-        remove_tree(self._new)
-        make_folder(self._new)
+        DISK.remove_tree(self._new)
+        DISK.create_folder(self._new)
         try:
             self._copy_parts()
             self._copy_log()
@@ -144,7 +130,7 @@ class StoreCopy:
             self._check()
             self._finish(record)
         except BaseException:
-            remove_tree(self._new)
+            DISK.remove_tree(self._new)
             raise
 
     def _copy_parts(self) -> None:
@@ -154,20 +140,20 @@ class StoreCopy:
                 self.left_out.append(name)
             elif name in _COPIED or name == COMPACTION_FOLDER:
                 if not path.is_dir():
-                    copy_file(path, self._new / name)
-                    sync_file(self._new / name)
+                    DISK.copy_file(path, self._new / name)
+                    DISK.sync_file(self._new / name)
                     continue
-                make_folder(self._new / name)
-                for entry in tree_entries(path):
+                DISK.create_folder(self._new / name)
+                for entry in DISK.tree_entries(path):
                     self._copy(path, name, entry)
 
     def _copy(self, folder: Path, name: str, entry: TreeEntry) -> None:
         target = self._new / name / entry.name
         if entry.is_folder:
-            make_folder(target)
+            DISK.create_folder(target)
         elif entry.name != LOCK_FILE:
-            copy_file(folder / entry.name, target, entry.inode)
-            sync_file(target)
+            DISK.copy_file(folder / entry.name, target, entry.inode)
+            DISK.sync_file(target)
 
     def _copy_log(self) -> None:
         files = [file for file in self._facts.log.files if file.size]
@@ -184,12 +170,12 @@ class StoreCopy:
                 f"{file.path}: lies outside of the store; move it into the store first"
             )
         target = self._new / path.relative_to(self._source)
-        make_folder(target.parent)
+        DISK.create_folder(target.parent)
         with FileWriter(target, size=file.size) as writer:
             for run in self._eraser.runs(file):
                 writer.write(run.data, run.position)
             writer.sync()
-        look_like(target, path)  # Brokers expire files by their time of modification.
+        DISK.look_like(target, path)  # Brokers expire files by their time of modification.
         if len(self._eraser.within(file.start, file.end)):
             self.files.append(ChangedFile(file.start, digest_of(path), digest_of(target)))
 
@@ -208,19 +194,19 @@ class StoreCopy:
                 )
 
     def _finish(self, record: Callable[[], None]) -> None:
-        remove_tree(self._new / LOCK_FILE)  # The rebuild has created this lock.
-        for entry in list(tree_entries(self._new)):
+        DISK.remove_tree(self._new / LOCK_FILE)  # The rebuild has created this lock.
+        for entry in list(DISK.tree_entries(self._new)):
             if entry.is_folder:
                 model = self._source / entry.name
-                look_like(self._new / entry.name, model if model.is_dir() else self._source)
-        look_like(self._new, self._source)
-        sync_tree(self._new)
+                DISK.look_like(self._new / entry.name, model if model.is_dir() else self._source)
+        DISK.look_like(self._new, self._source)
+        DISK.sync_tree(self._new)
         # Check again, because another program may have created the output during the copy.
         check_output(self._output, self._source)
         # Record the erasure before the copy gets its name, so that after a kill no copy exists without this record.
         record()
-        rename(self._new, self._output)
-        sync_folder(self._output.parent)
+        DISK.rename(self._new, self._output)
+        DISK.sync_folder(self._output.parent)
 
 
 def check_output(output: Path, source: Path) -> None:

@@ -22,8 +22,7 @@ from reput.core import (
     Numbering,
     QueueReader,
 )
-from reput.engine.compare import unmatched
-from reput.engine.compare.columns import Column
+from reput.engine.compare import Column, unmatched
 from reput.errors import MessageNotFoundError
 from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry
 from reput.format.dtypes import ENTRY_DTYPE

@@ -53,7 +53,7 @@ from reput.format.file_names import (
     is_index_file_name,
     parse_offset_file_name,
 )
-from reput.io import Storage, expand_to_one, is_url, listed_size, size_of, storage_of
+from reput.io import Location, Storage, listed_size, size_of, storage_of
 from reput.wings.inspect.commit_log_inspection import CommitLogInspection, inspect_commit_log_file
 from reput.wings.inspect.queue_inspection import (
     BatchQueueInspection,
@@ -115,7 +115,7 @@ def inspect(
     UsageError for an IndexFile whose numbers of slots and items are unknown.
     """
     storage, pattern = storage_of(path, storage_options)
-    path = expand_to_one(storage, pattern)
+    path = Location.only_match(storage, pattern)
     entry = storage.entry(path)
     if entry is None:
         raise StoreNotFoundError(f"{path}: no such file or directory")
@@ -247,7 +247,7 @@ _CONFIG_MEANING = "settings or progress of the broker itself, as JSON; no messag
 
 
 def _kind_by_place(path: str) -> str | None:
-    whole = path if is_url(path) else os.path.abspath(path)
+    whole = path if Location.is_url(path) else os.path.abspath(path)
     folders = whole.split("/")[:-1]
     name = os.path.basename(path)
     if parse_offset_file_name(name) is not None:
@@ -261,7 +261,7 @@ def _kind_by_place(path: str) -> str | None:
 def _not_described(path: str) -> str | None:
     """Describe a file that `inspect` does not support, judged by its folder and name. Return None for other files."""
     name = os.path.basename(path)
-    folders = (path if is_url(path) else os.path.abspath(path)).split("/")[:-1]
+    folders = (path if Location.is_url(path) else os.path.abspath(path)).split("/")[:-1]
     if name == TIMER_WHEEL_FILE or folders[-1:] == [TIMER_LOG_FOLDER]:
         return "a file of the timer (see reput timer)"
     if folders[-3:-2] == [EXTENSION_FOLDER]:
@@ -317,7 +317,7 @@ def _index_geometry(
             return geometry
         sizes = f"{hash_slots} slots and {index_items} items take {geometry.file_bytes}"
         raise FormatError(path, min(size, geometry.file_bytes), f"{size} bytes, but {sizes}")
-    folder = os.path.dirname(path if is_url(path) else os.path.abspath(path))
+    folder = os.path.dirname(path if Location.is_url(path) else os.path.abspath(path))
     beside = sorted(
         (entry.path, its_size)
         for entry in storage.list(folder)

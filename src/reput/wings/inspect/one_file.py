@@ -20,13 +20,12 @@ from reput import core
 from reput.base import Closing, StoreConfig, checked
 from reput.core import ConsumeQueueReader, IndexFileReader, IndexGeometry, list_queue_files
 from reput.core.query.compat import is_time_matched, select_physical_offsets
-from reput.errors import FormatError, ReputError, UsageError
+from reput.errors import FormatError, ReputError, UsageError, explained
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.format.file_names import is_index_file_name
 from reput.format.index_file import IndexHeader, key_hash
-from reput.io import LOCAL, Disk, explained, is_url, size_of, writing_to
-from reput.io.stamps import is_open_for_writing
+from reput.io import DISK, LOCAL, Disk, Location, is_open_for_writing, size_of
 from reput.wings.inspect.index_listing import (
     Chain,
     ItemRow,
@@ -258,7 +257,7 @@ class ConsumeQueue(Closing):
         with explained(path, "be created"):
             if path.exists() and any(path.iterdir()):
                 raise UsageError(f"{path}: the folder has files; open the queue instead")
-            with writing_to(path):
+            with DISK.writing_to(path):
                 Disk().make_folder(path)
         config = StoreConfig(queue_entries=file_entries)
         return cls(str(path), core.ConsumeQueueWriter(path, config.queue_entries))
@@ -394,7 +393,7 @@ class ConsumeQueue(Closing):
 def _new(path: str | PathLike[str]) -> Path:
     """Return a local path. Raises UsageError for a URL, and for a path that no file can have."""
     text = fspath(path)
-    if is_url(text) or "\0" in text:
+    if Location.is_url(text) or "\0" in text:
         raise UsageError(f"{text!r}: pass a local path")
     return Path(text)
 

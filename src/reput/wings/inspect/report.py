@@ -17,7 +17,7 @@ from reput.core import ReaderOptions
 from reput.engine.check import CheckReport, check, repair_command
 from reput.engine.stores import StoreAnswer, StoresReport, takes_stores
 from reput.errors import UsageError
-from reput.io import Disk, make_folder
+from reput.io import DISK, Disk
 from reput.wings.inspect.measuring.figures import StoreFigures
 from reput.wings.inspect.pages.cluster_page import ClusterStore, cluster_page
 from reput.wings.inspect.pages.store_page import store_page
@@ -97,7 +97,7 @@ class ClusterPages:
         # If the report comes from the `resume` file, it is no StoreReport. An earlier run has then written the store's
         # page already.
         if isinstance(answer.report, StoreReport):
-            make_folder(self._folder)
+            DISK.create_folder(self._folder)
             page = answer.report.html().encode("utf-8", "backslashreplace")
             self._disk.replace(self._folder / self._files[answer.store], page)
 

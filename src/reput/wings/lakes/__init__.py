@@ -6,7 +6,7 @@ for each log: the offset up to which it has been exported.
 
 from typing import TYPE_CHECKING
 
-from reput.base.lazy import face
+from reput.base import face
 
 if TYPE_CHECKING:
     from reput.wings.lakes.api import export as export

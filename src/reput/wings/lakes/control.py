@@ -16,25 +16,9 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from reput.base import Progress, Runner
-from reput.errors import StoreAccessError, StoreError, UsageError
+from reput.errors import StoreAccessError, StoreError, UsageError, explained
 from reput.format.json_budget import parse_json
-from reput.io import (
-    AnchoredRunner,
-    PlacedRunner,
-    anchored,
-    explained,
-    is_url,
-    know,
-    locked,
-    make_folder,
-    read_text,
-    reading_for,
-    remove_tree,
-    replacing,
-    sync_folder,
-    write_durable,
-    writing_to,
-)
+from reput.io import DISK, AnchoredRunner, FileReader, Location, PlacedRunner, StagedFiles, locked
 from reput.wings.lakes.commit import Commit, Destination, FolderDestination, Staged, understood
 from reput.wings.lakes.lake_bucket import CONTROL_FOLDER, LakeBucket
 
@@ -54,7 +38,7 @@ def format_of(path: str, options: Mapping[str, str] | None = None) -> str | None
         path: The folder, or a URL.
         options: Options of a URL, as for `reput.open_store`.
     """
-    if is_url(path):
+    if Location.is_url(path):
         for is_inside in (False, True):
             with suppress(UsageError):
                 # UsageError: no table can exist at this URL, so nothing was exported there.
@@ -64,7 +48,9 @@ def format_of(path: str, options: Mapping[str, str] | None = None) -> str | None
         return None
     folder = Path(path).absolute()
     found = (place / FORMAT_FILE for place in (folder / CONTROL_FOLDER, folder_beside(folder)))
-    return next((read_text(file) for file in found if folder.is_dir() and file.is_file()), None)
+    return next(
+        (FileReader.text_of(file) for file in found if folder.is_dir() and file.is_file()), None
+    )
 
 
 def control_of(destination: Destination) -> Control:
@@ -101,12 +87,12 @@ class Control:
         busy = "another export is writing here; wait for it or stop it"
         with ExitStack() as stack:
             for place in (self._folder, self._destination.folder):
-                stack.enter_context(writing_to(place))
+                stack.enter_context(DISK.writing_to(place))
             # Check the place before anything is created.
             self._check_place()
-            make_folder(self._folder)
+            DISK.create_folder(self._folder)
             stack.enter_context(self._held())
-            stack.enter_context(anchored(self._folder))
+            stack.enter_context(DISK.anchored(self._folder))
             stack.enter_context(locked(self._folder / "owner", busy))
             # Check again, because another run may have changed the folder before the lock was taken.
             self._check_place()
@@ -117,7 +103,7 @@ class Control:
         """Refuse symbolic links below the table's folder during the `with` block."""
         place = self._destination.folder
         # A new table has no folder yet.
-        with anchored(place) if place.is_dir() else nullcontext():
+        with DISK.anchored(place) if place.is_dir() else nullcontext():
             yield
 
     def _check_place(self) -> None:
@@ -129,7 +115,7 @@ class Control:
                 entry.name == CONTROL_FOLDER for entry in place.iterdir()
             )
             formats = [control / self._format.name for control in self._control_folders()]
-            found = next((read_text(path) for path in formats if path.is_file()), None)
+            found = next((FileReader.text_of(path) for path in formats if path.is_file()), None)
         if found is not None and found != wanted:
             raise UsageError(
                 f"{place}: messages were exported there with layout {found}, not {wanted}; "
@@ -159,7 +145,7 @@ class Control:
         """Return the last run's commit if it is unfinished, or None. Raises UsageError for another table's commit."""
         if not self._pending.exists():
             return None
-        text = read_text(self._pending)
+        text = FileReader.text_of(self._pending)
         with understood(self._pending):
             stored = parse_json(text)
             table, commit = stored["table"], Commit.from_json(stored["commit"])
@@ -193,7 +179,7 @@ class Control:
     @contextmanager
     def reading(self, stores: Iterable[str]) -> Iterator[None]:
         """Keep the folders of the stores open during the `with` block, so that tasks read the same folders."""
-        with reading_for(self.place, stores):
+        with DISK.reading_for(self.place, stores):
             yield
 
     def on(self, runner: Runner) -> Runner:
@@ -237,30 +223,30 @@ class Control:
         # Staged files must be durable before the pending commit names them, with the names of their folders.
         staged = self._staged(commit.state.run)
         for folder in (staged, staged.parent, self._folder, self._folder.parent):
-            sync_folder(folder)
+            DISK.sync_folder(folder)
         if not self._format.exists():
             _replace(self._format, self._destination.layout)
         stored = {"table": self._destination.table, "commit": commit.as_json()}
         _replace(self._pending, json.dumps(stored))
         # The pending commit must be durable before files are moved.
-        sync_folder(self._folder)
+        DISK.sync_folder(self._folder)
 
     def end(self) -> None:
         """Record that the commit in progress is finished."""
-        remove_tree(self._pending)
-        sync_folder(self._folder)
+        DISK.remove_tree(self._pending)
+        DISK.sync_folder(self._folder)
 
     def _staged(self, run: str) -> Path:
         return self._folder / "staging" / run
 
     def clear_staging(self) -> None:
-        remove_tree(self._folder / "staging")
+        DISK.remove_tree(self._folder / "staging")
 
     @contextmanager
     def staging(self, run: str) -> Iterator[Staged]:
         """Yield a folder for the files of a run; keep it afterwards only if the commit could not be finished."""
         folder = self._staged(run)
-        make_folder(folder)
+        DISK.create_folder(folder)
         try:
             yield folder
         finally:
@@ -282,7 +268,7 @@ class BucketControl(Control):
     def claimed(self) -> Iterator[None]:
         """See Control. Also raises UsageError if the place has no conditional writes."""
         with self._bucket.claimed(self._destination.layout, self._destination.known_by):
-            know([self._bucket.store])
+            StagedFiles.register_stores([self._bucket.store])
             yield
 
     @contextmanager
@@ -360,5 +346,5 @@ class BucketControl(Control):
 
 
 def _replace(path: Path, text: str) -> None:
-    with replacing(path) as attempt:
-        write_durable(attempt, text.encode())
+    with DISK.replacing(path) as attempt:
+        DISK.write_durable(attempt, text.encode())

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reput.io import make_folder, rename, sync_folder
-from reput.io.parquet import opened_parquet
+from reput.io import DISK, Parquet
 from reput.kernels.checksum import body_crcs
 from reput.wings.lakes.partitions import PartitionValues
 
@@ -77,7 +76,7 @@ def tally_of(batch: pa.RecordBatch) -> RowTally:
 def read_back(path: str) -> RowTally:
     """Read a Parquet file again, and return its number of rows, their total size, and the sum of their bodies' CRCs."""
     total = RowTally()
-    with opened_parquet(path) as file:
+    with Parquet.opened(path) as file:
         names = [name for name in ("size", "body") if name in file.schema_arrow.names]
         if not names:
             return RowTally(file.metadata.num_rows, None, None)
@@ -178,7 +177,7 @@ def make_folders(places: Places) -> set[Path]:
     """Create the folders of the files at these places, and return them."""
     folders = {path.parent for path, _ in places}
     for folder in folders:
-        make_folder(folder)
+        DISK.create_folder(folder)
     return folders
 
 
@@ -187,6 +186,6 @@ def bring(places: Places, staged: Path) -> None:
     folders = make_folders(places)
     for path, file in places:
         if not path.exists():
-            rename(staged / file.name, path)
+            DISK.rename(staged / file.name, path)
     for folder in folders:
-        sync_folder(folder)
+        DISK.sync_folder(folder)

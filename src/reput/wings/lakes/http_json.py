@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from reput.errors import StoreUnreachableError, UsageError
-from reput.io.deadlines import within
+from reput.io import within
 
 _TIMEOUT_S = 10.0
 _TRY_TIMEOUTS = 3

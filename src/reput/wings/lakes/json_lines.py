@@ -32,19 +32,9 @@ from reput.engine.messages import ALL_COLUMNS
 from reput.engine.messages.message_lines import message_lines
 from reput.engine.tables import ReadTask
 from reput.engine.tables.read import damage_at_end
-from reput.errors import StoreAccessError, UsageError
+from reput.errors import StoreAccessError, UsageError, explained
 from reput.format.json_budget import parse_json
-from reput.io import (
-    delete,
-    explained,
-    locked,
-    read_text,
-    replacing,
-    sync_folder,
-    write_durable,
-    writing_to,
-)
-from reput.io.writer import appending
+from reput.io import DISK, FileReader, locked
 from reput.wings.lakes.commit import State, understood
 from reput.wings.lakes.planning import check_apart, extents_of, plan_of
 from reput.wings.lakes.report import ExportReport
@@ -91,7 +81,7 @@ def export_lines(
     name = output if isinstance(output, str) else "-"
     lines = _LinesExport(sources, request, fail_on_data_loss, progress, ExportReport(name))
     if isinstance(output, str):
-        with writing_to(output, [one.folder for one in sources if one.folder is not None]):
+        with DISK.writing_to(output, [one.folder for one in sources if one.folder is not None]):
             _into_file(Path(os.path.abspath(output)), lines, incremental)
     elif incremental:
         raise UsageError(
@@ -198,7 +188,7 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
         if is_gone and not incremental and not path.stat().st_size:
             # The user deleted the file of an earlier export, and `locked` has created a new, empty file. Forget the
             # earlier export, and begin a new one.
-            delete(beside)
+            DISK.delete(beside)
             size, state = 0, None
         if state is not None and not incremental:
             raise UsageError(
@@ -211,7 +201,7 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
         if not beside.exists():
             # Mark the file as an export before the first line is written.
             _write_commit(beside, 0, None)
-        with appending(path, size, _BUFFER_BYTES) as file:
+        with DISK.appending(path, size, _BUFFER_BYTES) as file:
             marks = lines.write(file, state)
         lines.progress("written", 1, 1)
         # The first run always commits. A later run commits if it has written lines, or if it has only read further in
@@ -246,7 +236,7 @@ def _check_size(path: Path, size: int, exported: int, beside: Path) -> None:
 
 
 def _read_commit(path: Path) -> tuple[int, State | None]:
-    text = read_text(path)
+    text = FileReader.text_of(path)
     with understood(path):
         stored: Mapping[str, Any] = parse_json(text)
         size, state = stored["bytes"], stored["state"]
@@ -257,6 +247,6 @@ def _read_commit(path: Path) -> tuple[int, State | None]:
 
 def _write_commit(path: Path, size: int, state: State | None) -> None:
     stored = {"bytes": size, "state": None if state is None else state.as_json()}
-    with replacing(path) as attempt:
-        write_durable(attempt, json.dumps(stored, indent=1).encode())
-    sync_folder(path.parent)
+    with DISK.replacing(path) as attempt:
+        DISK.write_durable(attempt, json.dumps(stored, indent=1).encode())
+    DISK.sync_folder(path.parent)

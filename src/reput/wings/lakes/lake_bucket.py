@@ -20,6 +20,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from posixpath import join
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,8 +33,7 @@ from reput.errors import (
     StoreUnreachableError,
     UsageError,
 )
-from reput.io import MOST_PUT_BYTES, Bucket, at_once, boot_id, delete_objects, join
-from reput.io.object_store import check_conditions
+from reput.io import MOST_PUT_BYTES, Bucket, at_once, boot_id
 from reput.wings.lakes.commit import Commit, understood
 from reput.wings.lakes.data_file import DataFile
 
@@ -190,7 +190,7 @@ class LakeBucket:
             UsageError: the place has other contents, or does not support conditional writes.
         """
         # Object storage that ignores the conditions of writes would let two runs own the table at the same time.
-        check_conditions(self.store, f"{self.control}/")
+        self.store.check_conditions(f"{self.control}/")
         owner = {"run": self._run, **_this_process()}
         try:
             head, version = self._read()
@@ -327,7 +327,7 @@ class LakeBucket:
 
     def remove(self, names: Sequence[str]) -> None:
         """Delete objects. Missing objects are skipped."""
-        delete_objects(self.store, names)
+        at_once(self.store.delete, names)
 
     def clear_staging(self) -> None:
         """Delete all staged files, and the `alive-` objects of earlier runs.

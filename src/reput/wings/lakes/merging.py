@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from posixpath import join
 
 import pyarrow as pa
 
 from reput.base import Runner
-from reput.errors import StoreAccessError, UsageError
-from reput.io import explained, join, reading
-from reput.io.parquet import opened_parquet
+from reput.errors import StoreAccessError, UsageError, explained
+from reput.io import Parquet, StagedFiles
 from reput.wings.lakes.data_file import DataFile, RowTally, tally_of, total_of
 from reput.wings.lakes.parquet_files import ParquetFiles
 from reput.wings.lakes.partitions import PartitionValues
@@ -125,7 +125,7 @@ def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
     read = RowTally()
     try:
         for file in group:
-            with reading(join(job.source, file.name)) as path:
+            with StagedFiles.reading(join(job.source, file.name)) as path:
                 for batch in batches_of(Path(path)):
                     read += tally_of(batch)
                     writer.write(shaped(batch, schema))
@@ -145,7 +145,7 @@ def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
 
 def batches_of(path: Path) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file in batches of about `_BATCH_BYTES`."""
-    with explained(path, "be read"), opened_parquet(path) as file:
+    with explained(path, "be read"), Parquet.opened(path) as file:
         groups = range(file.metadata.num_row_groups)
         size = sum(file.metadata.row_group(n).total_byte_size for n in groups)
         # The number of rows that take about `_BATCH_BYTES`.

@@ -14,24 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
+from posixpath import join
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reput.errors import StoreAccessError
-from reput.io import (
-    delete,
-    explained,
-    is_url,
-    join,
-    native,
-    put_staged,
-    put_verified,
-    scratch_folder,
-    sync_file,
-)
-from reput.io.parquet import opened_parquet
+from reput.errors import StoreAccessError, explained
+from reput.io import DISK, Location, Parquet, Scratch, StagedFiles
 from reput.wings.lakes.data_file import DataFile, RowTally, bounds_of, read_back, tally_of, total_of
 from reput.wings.lakes.partitions import SORT_COLUMNS, PartitionValues, sorted_slices
 
@@ -83,7 +73,9 @@ class ParquetFiles:
         # Local files that will be uploaded to a bucket.
         self._scratch = ExitStack()
         self._here = (
-            self._scratch.enter_context(scratch_folder()) if is_url(folder) else Path(folder)
+            self._scratch.enter_context(Scratch.folder())
+            if Location.is_url(folder)
+            else Path(folder)
         )
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -135,7 +127,7 @@ class ParquetFiles:
         if len(self._open) >= _MOST_OPEN:
             self._close_oldest()
         path = self._here / f"{uuid.uuid4().hex}{STAGED}"
-        with explained(path, "be written"), native(path) as place:
+        with explained(path, "be written"), DISK.native(path) as place:
             options = writer_options(self._schema, rows, is_sorted=not self._is_fast)
             writer = pq.ParquetWriter(place, self._schema, **options)
         self._open[values] = path, writer
@@ -146,11 +138,11 @@ class ParquetFiles:
         values, (path, writer) = self._open.popitem(last=False)
         with explained(path, "be written"):
             writer.close()
-        if not is_url(self._folder):
+        if not Location.is_url(self._folder):
             # A commit must not name a file that a power cut could damage.
-            sync_file(path)
-        with explained(path, "be read"), native(path) as place:
-            with opened_parquet(place) as file:
+            DISK.sync_file(path)
+        with explained(path, "be read"), DISK.native(path) as place:
+            with Parquet.opened(place) as file:
                 metadata = file.metadata
             least, greatest = bounds_of(metadata)
             tally = self._handed.pop(values)
@@ -164,10 +156,10 @@ class ParquetFiles:
                     "Check the disk, then repeat the operation"
                 )
         size = os.path.getsize(path)
-        if is_url(self._folder):
-            put = put_staged if self._is_fast else put_verified
+        if Location.is_url(self._folder):
+            put = StagedFiles.put if self._is_fast else StagedFiles.put_verified
             put(path, join(self._folder, path.name))
-            delete(path)
+            DISK.delete(path)
         self._files.append(
             DataFile(path.name, size, tally, values, least, greatest, self._is_reject)
         )

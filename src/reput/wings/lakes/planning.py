@@ -40,7 +40,7 @@ from reput.engine.tables import (
 )
 from reput.engine.tables.stores import log_of
 from reput.errors import StoreChangedError, UsageError
-from reput.io import is_url, real_place
+from reput.io import Location
 from reput.wings.lakes.commit import State
 from reput.wings.lakes.report import ExportReport
 from reput.wings.lakes.request import ExportRequest
@@ -214,7 +214,7 @@ def open_stores(
     places: dict[str, str] = {}
     for source in found:
         # A store may be given by several paths, for example through a link.
-        place = real_place(source.folder or source.name)
+        place = Location.canonical(source.folder or source.name)
         if (other := places.setdefault(place, source.name)) != source.name:
             raise UsageError(
                 f"{source.name}: is the same store as {other}; give the store only once"
@@ -277,7 +277,7 @@ def check_apart(place: str | Path, sources: Sequence[LogListing]) -> None:
 
     The broker of the store might read the files of the table, or refuse to start because of them.
     """
-    if is_url(place):
+    if Location.is_url(place):
         for source in sources:
             # The path of a log file is STORE/commitlog/NAME.
             roots = {posixpath.dirname(posixpath.dirname(file.path)) for file in source.files[:1]}

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from reput.engine.messages import MOST_COLUMNS, BodyShape
 from reput.errors import MissingExtraError, UsageError
-from reput.io import scratch_folder
+from reput.io import Scratch
 from reput.wings.lakes.body_decoders import BodyFields, UndecodableBodyError
 from reput.wings.lakes.http_json import without_password
 from reput.wings.lakes.schema_registry import HEADER_BYTES
@@ -460,7 +460,7 @@ def _compiled(path: Path, where: str) -> bytes:
 
     folder = path.absolute().parent
     standard = Path(grpc_tools.__path__[0]) / "_proto"
-    with scratch_folder() as scratch:
+    with Scratch.folder() as scratch:
         out = scratch / "descriptors"
         try:
             # Run the compiler in a process of its own: its C++ code writes errors to file descriptor 2.

@@ -9,9 +9,8 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.fs
 
-from reput.io import explained, make_folder, reading, remove_tree, resolve
-from reput.io.bucket import object_settings
-from reput.io.parquet import opened_parquet
+from reput.errors import explained
+from reput.io import DISK, Parquet, StagedFiles, resolve
 from reput.wings.lakes.commit import Staged
 from reput.wings.lakes.data_file import DataFile, bring
 from reput.wings.lakes.lake_bucket import LakeBucket
@@ -60,7 +59,7 @@ class FolderFiles:
         return str(self._folder / name)
 
     def create(self) -> None:
-        make_folder(self._folder)
+        DISK.create_folder(self._folder)
 
     def settings(self) -> Mapping[str, str]:
         return {}
@@ -73,11 +72,11 @@ class FolderFiles:
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
-            remove_tree(self._folder / name)
+            DISK.remove_tree(self._folder / name)
 
     def schema_of(self, name: str) -> pa.Schema:
         path = self._folder / name
-        with explained(path, "be read"), opened_parquet(path) as file:
+        with explained(path, "be read"), Parquet.opened(path) as file:
             return file.schema_arrow
 
     def check_owner(self) -> None:
@@ -97,7 +96,7 @@ class BucketFiles:
         """Do nothing: buckets have no folders."""
 
     def settings(self) -> Mapping[str, str]:
-        return object_settings(self._bucket.url, self._bucket.options)
+        return self._bucket.store.settings()
 
     def opened(self, paths: Iterable[str]) -> tuple[list[str], pa.fs.FileSystem | None]:
         system, _ = resolve(self._bucket.url, self._bucket.options)
@@ -111,7 +110,10 @@ class BucketFiles:
         self._bucket.remove([self._name(name) for name in names])
 
     def schema_of(self, name: str) -> pa.Schema:
-        with reading(self._bucket.url_of(self._name(name))) as path, opened_parquet(path) as file:
+        with (
+            StagedFiles.reading(self._bucket.url_of(self._name(name))) as path,
+            Parquet.opened(path) as file,
+        ):
             return file.schema_arrow
 
     def check_owner(self) -> None:

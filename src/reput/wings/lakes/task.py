@@ -19,7 +19,7 @@ from reput.engine.messages.json_body import parse_bodies, parse_permissively
 from reput.engine.rebuild import small_log
 from reput.engine.tables import LogRange, RangeBatches, ReadTask
 from reput.format.file_names import offset_file_name
-from reput.io import FileReader, scratch_file
+from reput.io import FileReader, Scratch
 from reput.wings.lakes.body_decoders import BodyDecoder
 from reput.wings.lakes.data_file import DataFile, RowTally, tally_of
 from reput.wings.lakes.decoding import decode_bodies
@@ -279,7 +279,7 @@ def _first_bodies(task: ReadTask, request: ExportRequest, most: int) -> Iterator
 def warm_up() -> None:
     """Export three messages, which compiles every kernel that an export calls, or loads it from the cache."""
     records = small_log()
-    with scratch_file("", offset_file_name(0), records) as folder:
+    with Scratch.file("", offset_file_name(0), records) as folder:
         log = CommitLogFile(0, len(records), str(folder / offset_file_name(0)))
         request, shape = (
             ExportRequest(json_body="a schema"),

@@ -23,9 +23,8 @@ import pyarrow.compute as pc
 
 from reput.base import Runner
 from reput.engine.messages import Misfit
-from reput.errors import StoreAccessError, UsageError
-from reput.io import explained
-from reput.io.parquet import opened_parquet
+from reput.errors import StoreAccessError, UsageError, explained
+from reput.io import Parquet
 from reput.wings.lakes.commit import Commit, Destination
 from reput.wings.lakes.data_file import DataFile, RowTally, tally_of, total_of
 from reput.wings.lakes.merging import MergeJob, batches_of, shaped
@@ -185,7 +184,7 @@ def run_rewrite(job: MergeJob, work: _Rewrite) -> list[DataFile]:
 
 def _identities(path: Path, file: DataFile) -> tuple[pa.Array, npt.NDArray[np.int64], Kept]:
     """Return for each row: store, queue and key as one text, the physical offset, and whether it has a body."""
-    with explained(path, "be read"), opened_parquet(path) as opened:
+    with explained(path, "be read"), Parquet.opened(path) as opened:
         there = opened.schema_arrow.names
         table = opened.read([name for name in COLUMNS if name in there], use_threads=False)
     # Files of a table that is partitioned by topic do not contain the topic.

@@ -39,7 +39,7 @@ from reput.format.file_names import (
     parse_offset_file_name,
 )
 from reput.format.index_file import HEADER_BYTES, IndexHeader, decode_header
-from reput.io import FileReader, listed_size, refuse_archive
+from reput.io import FileReader, Location, listed_size
 
 # Bytes of the log. Dispatch writes the index shortly after the queues. If the last message in the index is this far
 # before the last one in the queues, the index is not merely late, but disabled or damaged.
@@ -172,7 +172,7 @@ def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
         StoreNotFoundError: The store has no CommitLog.
         StoreAccessError: A file cannot be read.
     """
-    refuse_archive(path)
+    Location.refuse_archive(path)
     for _ in range(_MORE_LOOKS):
         facts = facts_of(path, config)
         try:

@@ -26,7 +26,7 @@ from reput.format.file_names import (
     TOPICS_FILE,
 )
 from reput.format.java_json import parse_java_json
-from reput.io import read_file
+from reput.io import FileReader
 
 # Larger files are not read: a quick check must stay quick.
 _MOST_BYTES = 16 << 20
@@ -84,7 +84,7 @@ def _state(path: Path) -> tuple[_FileState, str]:
     if path.is_symlink() or not path.is_file():
         return (_FileState.GOOD if path.is_symlink() else _FileState.MISSING), ""
     try:
-        data = read_file(path, _MOST_BYTES + 1)
+        data = FileReader.content_of(path, _MOST_BYTES + 1)
     except StoreError as error:
         raise_if_refused(error)
         return _FileState.DAMAGED, str(error)

@@ -46,8 +46,15 @@ from reput.engine.check.checking.next_start import (
 from reput.engine.check.checking.other_queues import OtherQueues
 from reput.engine.check.checking.queue_entries import LightQueues
 from reput.engine.check.checking.queue_table import CheckedQueue, QueueJob, read_queue_table
-from reput.engine.compare import ComparedFile, EntryPlaces, IndexSpan, LogEdges, QueueSpan, Span
-from reput.engine.compare.found import BEYOND
+from reput.engine.compare import (
+    BEYOND,
+    ComparedFile,
+    EntryPlaces,
+    IndexSpan,
+    LogEdges,
+    QueueSpan,
+    Span,
+)
 from reput.engine.five import TimerLog
 from reput.errors import StoreError
 from reput.format.file_names import INDEX_FOLDER, TIMER_LOG_FOLDER

@@ -11,9 +11,7 @@ import numpy.typing as npt
 from reput.base import Finding, Kind
 from reput.engine.check.checking.next_start import of_missing_keys
 from reput.engine.check.checking.tally import Tally
-from reput.engine.compare import IndexSpan, LogStretch, unmatched
-from reput.engine.compare.columns import FoundItems, key_pairs
-from reput.engine.compare.log_file import IndexRun
+from reput.engine.compare import FoundItems, IndexRun, IndexSpan, LogStretch, key_pairs, unmatched
 from reput.format.index_file import item_position
 
 Offsets = npt.NDArray[np.int64]

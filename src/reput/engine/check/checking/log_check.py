@@ -18,8 +18,7 @@ from reput.core.log.passed_file import PassedFile
 from reput.engine.check.checking.index_entries import IndexFindings
 from reput.engine.check.checking.queue_entries import LightQueue, QueueFindings
 from reput.engine.check.checking.tally import Tally
-from reput.engine.compare import ComparedFile
-from reput.engine.compare.log_file import FileComparison
+from reput.engine.compare import ComparedFile, FileComparison
 from reput.errors import ReputError, StoreChangedError, StoreNotFoundError, raise_if_refused
 from reput.format.record_crc import CRC_PROPERTY_END, record_crc_ok
 

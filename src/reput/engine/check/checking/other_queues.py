@@ -29,12 +29,7 @@ from reput.core import (
 )
 from reput.core.log.queued_record import queue_offset_in
 from reput.engine.check.checking.checked_store import CheckedStore
-from reput.engine.compare.by_number import (
-    EntryPlace,
-    NumberedEntries,
-    NumberedLog,
-    NumberedMessages,
-)
+from reput.engine.compare import EntryPlace, NumberedEntries, NumberedLog, NumberedMessages
 from reput.errors import (
     MessageNotFoundError,
     MissingExtraError,

@@ -25,9 +25,7 @@ from reput.base import Finding, Kind
 from reput.core import CommitLogReader, ConsumeQueueReader, Queue, StoreLog, is_light
 from reput.core.log.queued_record import may_skew, own_place
 from reput.engine.check.checking.tally import Tally
-from reput.engine.compare import LogStretch, QueueSpan
-from reput.engine.compare.columns import ExpectedEntries, FoundEntries
-from reput.engine.compare.log_file import QueueRun
+from reput.engine.compare import ExpectedEntries, FoundEntries, LogStretch, QueueRun, QueueSpan
 from reput.errors import MessageNotFoundError, StoreError
 
 _UNNOTICED = "does not notice it"

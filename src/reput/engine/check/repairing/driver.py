@@ -51,28 +51,7 @@ from reput.format.file_names import (
     parse_offset_file_name,
 )
 from reput.format.index_file import HEADER_BYTES, decode_header
-from reput.io import (
-    AnchoredRunner,
-    FileReader,
-    FileWriter,
-    TreeEntry,
-    anchored,
-    copy_file,
-    inode_of,
-    link,
-    locked,
-    look_like,
-    make_folder,
-    own_like,
-    real_path,
-    refuse_url,
-    remove_tree,
-    sync_file,
-    sync_folder,
-    sync_tree,
-    tree_entries,
-    write_durable,
-)
+from reput.io import DISK, AnchoredRunner, FileReader, FileWriter, Location, TreeEntry, locked
 
 # Files that a 5.x broker overwrites in place.
 _OVERWRITTEN = frozenset({TIMER_WHEEL_FILE, f"{CONFIG_FOLDER}/{TIMER_CHECK_FILE}"})
@@ -110,7 +89,7 @@ def build(
     """
     # A broker may have started since the plan was made.
     check_unchanged(plan, before)
-    make_folder(new)
+    DISK.create_folder(new)
     linked = _carry_over(plan, new)
     # A hard link updates the change time of a file. Later comparisons need the new times.
     before = check_unchanged(plan, before, linked)
@@ -146,11 +125,11 @@ def _carry_over(plan: Plan, new: Path) -> set[str]:
             continue
         path, target = plan.store / entry.name, new / entry.name
         if entry.is_folder:
-            make_folder(target)
+            DISK.create_folder(target)
         elif _changes_in_place(plan.store, entry.name):
-            copy_file(path, target, entry.inode)
+            DISK.copy_file(path, target, entry.inode)
         else:
-            link(path, target, entry.inode)
+            DISK.link(path, target, entry.inode)
             linked.add(entry.name)
     return linked
 
@@ -186,7 +165,7 @@ def _change_log(plan: Plan, new: Path) -> None:
     for name in sorted(plan.changed_files):
         source, target = (root / COMMIT_LOG_FOLDER / name for root in (plan.store, new))
         # Writing to a hard link would change the backup as well.
-        copy_file(source, target, plan.inodes[f"{COMMIT_LOG_FOLDER}/{name}"])
+        DISK.copy_file(source, target, plan.inodes[f"{COMMIT_LOG_FOLDER}/{name}"])
         start = int(name)
         with FileWriter(target, size=plan.file_bytes) as file:
             for damaged in plan.ranges:
@@ -196,7 +175,7 @@ def _change_log(plan: Plan, new: Path) -> None:
             if plan.cut_at is not None and start <= plan.cut_at < start + plan.file_bytes:
                 _clear(file, target, plan.cut_at - start)
             file.sync()
-        look_like(target, source)  # Brokers expire files by modification time.
+        DISK.look_like(target, source)  # Brokers expire files by modification time.
 
 
 def _clear(file: FileWriter, path: Path, position: int) -> None:
@@ -257,7 +236,7 @@ def _prepare_queues(plan: Plan, new: Path) -> str:
     for entry in plan.seen:
         top, _, topic = entry.name.partition("/")
         if entry.is_folder and top == BATCH_QUEUE_FOLDER and topic and "/" not in topic:
-            make_folder(new / entry.name)
+            DISK.create_folder(new / entry.name)
     if facts_of(
         plan.store
     ).has_extension_files:  # ConsumeQueueExt files contain bit maps, which the rebuild copies.
@@ -281,8 +260,8 @@ def _prepare_queues(plan: Plan, new: Path) -> str:
 def _link_below(plan: Plan, new: Path, folder: str) -> None:
     for entry in below(plan, folder):
         target = new / entry.name
-        make_folder(target.parent)
-        link(plan.store / entry.name, target, entry.inode)
+        DISK.create_folder(target.parent)
+        DISK.link(plan.store / entry.name, target, entry.inode)
 
 
 def _copy_expired_queues(plan: Plan, new: Path) -> None:
@@ -291,12 +270,12 @@ def _copy_expired_queues(plan: Plan, new: Path) -> None:
     for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER):
         for queue in expired_queues(plan.store, begin, kind):
             target = new / kind / queue.topic / queue.name
-            make_folder(target)
+            DISK.create_folder(target)
             for entry in below(plan, str(Path(queue.path).relative_to(plan.store))):
                 name = Path(entry.name).name
                 if parse_offset_file_name(name) is not None:
-                    remove_tree(target / name)
-                    copy_file(plan.store / entry.name, target / name, entry.inode)
+                    DISK.remove_tree(target / name)
+                    DISK.copy_file(plan.store / entry.name, target / name, entry.inode)
 
 
 def _write_checkpoint(plan: Plan, new: Path) -> None:
@@ -320,7 +299,7 @@ def _write_checkpoint(plan: Plan, new: Path) -> None:
         checkpoint = checkpoint._replace(
             master_flushed_offset=old.master_flushed_offset, confirmed_offset=old.confirmed_offset
         ).without_offsets_outside(facts_of(new).log.end)
-    write_durable(new / CHECKPOINT_FILE, encode_checkpoint(checkpoint))
+    DISK.write_durable(new / CHECKPOINT_FILE, encode_checkpoint(checkpoint))
 
 
 def _last_timestamp(store: Path) -> int:
@@ -352,21 +331,21 @@ def _finish(plan: Plan, new: Path) -> None:
     """Give the new store the owners, permissions and lock of the old store. Make it durable."""
     # The rebuild has created a `lock` of its own. Replace it by a hard link to the `lock` of the old store. The two
     # stores then share this file, so a process that locks one of them also locks the other.
-    remove_tree(new / LOCK_FILE)
-    link(plan.store / LOCK_FILE, new / LOCK_FILE)
+    DISK.remove_tree(new / LOCK_FILE)
+    DISK.link(plan.store / LOCK_FILE, new / LOCK_FILE)
     # A hard link already has the owner and permissions of the old file. Only new files need them.
     linked = {(entry.name, entry.inode) for entry in plan.seen}
-    for entry in list(tree_entries(new)):
+    for entry in list(DISK.tree_entries(new)):
         path = new / entry.name
         old = plan.store / entry.name
         if entry.is_folder:
-            look_like(path, old if old.is_dir() else plan.store)
+            DISK.look_like(path, old if old.is_dir() else plan.store)
         elif (entry.name, entry.inode) not in linked:
-            own_like(path, plan.store)
+            DISK.own_like(path, plan.store)
         if not entry.is_folder:
-            sync_file(path)
-    look_like(new, plan.store)
-    sync_tree(new)
+            DISK.sync_file(path)
+    DISK.look_like(new, plan.store)
+    DISK.sync_tree(new)
 
 
 def plan_repair(
@@ -447,11 +426,11 @@ def _carry_out(
         # `settle` may have removed hard links to files of the store, which updates the files' change times.
         entries = check_unchanged(plan, linked=plan.inodes)
         attempt = places.new_attempt(plan.backup)
-        with anchored(attempt.folder, owner=plan.store):
+        with DISK.anchored(attempt.folder, owner=plan.store):
             at("begun")
             entries = build(plan, attempt.new, entries, runner, progress, at)
             record = attempt.write_record(plan.store)
-            sync_folder(places.root)
+            DISK.sync_folder(places.root)
             at("recorded")
             # A program that ignores the lock may have written to the old store during the build. Its changes would be
             # missing from the repaired store.
@@ -472,7 +451,7 @@ def settle_repair(store: str | PathLike[str], at: AtStep = lambda step: None) ->
         return
     with ExitStack() as stack:
         stack.enter_context(places.held())
-        if inode_of(places.store) is not None:
+        if DISK.inode_of(places.store) is not None:
             stack.enter_context(locked(places.store / LOCK_FILE, IN_USE))
         stack.enter_context(places.owned())
         places.settle(at)
@@ -494,13 +473,13 @@ def undo_repair(store: str | PathLike[str], at: AtStep = lambda step: None) -> A
 
 
 def _undo(places: RepairPlaces, at: AtStep) -> Attempt:
-    done = [attempt for attempt in places.attempts() if inode_of(attempt.backup) is not None]
-    if not done or inode_of(places.store) is None:
+    done = [attempt for attempt in places.attempts() if DISK.inode_of(attempt.backup) is not None]
+    if not done or DISK.inode_of(places.store) is None:
         raise StoreNotFoundError(f"{places.store}: no repair to undo; {places.root} contains none")
     attempt = done[-1]
     with locked(places.store / LOCK_FILE, IN_USE), places.owned():
         record = attempt.record()
-        if record is None or inode_of(places.store) != record.new:
+        if record is None or DISK.inode_of(places.store) != record.new:
             raise StoreError(
                 f"{places.store}: was replaced by another folder after its repair, so the repair cannot be undone; "
                 f"the state before the repair is in {attempt.backup}"
@@ -515,8 +494,8 @@ def _undo(places: RepairPlaces, at: AtStep) -> Attempt:
 
 
 def _places(store: str | PathLike[str]) -> RepairPlaces:
-    refuse_url(store)
-    return RepairPlaces(Path(real_path(store)))
+    Location.refuse_url(store)
+    return RepairPlaces(Path(DISK.real_path(store)))
 
 
 def check_repairable(store: str | PathLike[str]) -> None:
@@ -529,7 +508,7 @@ def check_repairable(store: str | PathLike[str]) -> None:
         StoreAccessError: A file cannot be read.
     """
     places = _places(store)
-    if inode_of(places.store) is not None:
+    if DISK.inode_of(places.store) is not None:
         with places.held():
             refuse(places.store)
     elif places.attempts():

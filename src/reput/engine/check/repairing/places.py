@@ -25,27 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from reput.core import facts_of
-from reput.errors import StoreChangedError, StoreError, StoreNotFoundError
+from reput.errors import StoreChangedError, StoreError, StoreNotFoundError, explained, refused_link
 from reput.format.json_budget import parse_json
-from reput.io import (
-    anchored,
-    explained,
-    inode_of,
-    is_own_folder,
-    locked,
-    look_like,
-    make_own_folder,
-    own_like,
-    read_file,
-    remove_tree,
-    rename,
-    sync_folder,
-    tree_entries,
-    write_durable,
-)
-from reput.io.anchors import refused_link
-from reput.io.copies import shares_parent_s_disk
-from reput.io.writer import exchange_at_once
+from reput.io import DISK, FileReader, locked
 
 SUFFIX = ".reput-repair"
 _RECORD_FILE, _OWNER_FILE = "repair.json", "owner"
@@ -102,7 +84,7 @@ class Attempt:
         """
         path = self.folder / _RECORD_FILE
         try:
-            record = Record(**parse_json(read_file(path, _MOST_BYTES)))
+            record = Record(**parse_json(FileReader.content_of(path, _MOST_BYTES)))
         except StoreNotFoundError:
             return None
         except (ValueError, TypeError):
@@ -120,14 +102,14 @@ class Attempt:
 
         Raises StoreAccessError, and StoreChangedError if the folder of the store or of the repaired store is missing.
         """
-        old, new = inode_of(store), inode_of(self.new)
+        old, new = DISK.inode_of(store), DISK.inode_of(self.new)
         if old is None or new is None:
             raise StoreChangedError(f"{store}: was moved meanwhile; repair it again")
         attempt = self.folder / f"{_RECORD_FILE}.tmp"
         record = Record(old, new, look_of_log(self.new))
-        write_durable(attempt, json.dumps(asdict(record)).encode())
-        rename(attempt, self.folder / _RECORD_FILE)
-        sync_folder(self.folder)
+        DISK.write_durable(attempt, json.dumps(asdict(record)).encode())
+        DISK.rename(attempt, self.folder / _RECORD_FILE)
+        DISK.sync_folder(self.folder)
         return record
 
 
@@ -161,17 +143,17 @@ class RepairPlaces:
         Raises StoreChangedError if another repair has created the same folder since the plan was made.
         """
         attempt = Attempt(backup.parent)
-        if inode_of(attempt.folder) is not None:
+        if DISK.inode_of(attempt.folder) is not None:
             raise StoreChangedError(
                 f"{attempt.folder}: belongs to another repair; plan this repair again"
             )
         with explained(attempt.folder, "be created"):
-            make_own_folder(attempt.folder)
+            DISK.make_own_folder(attempt.folder)
         return attempt
 
     def attempts(self) -> list[Attempt]:
         """Return all attempts, the oldest first. Raises StoreAccessError."""
-        if inode_of(self.root) is None:
+        if DISK.inode_of(self.root) is None:
             return []
         with explained(self.root, "be read"):
             folders = [
@@ -191,8 +173,8 @@ class RepairPlaces:
         """
         with ExitStack() as stack:
             for folder in (self.store.parent, self.store):
-                if inode_of(folder) is not None:
-                    stack.enter_context(anchored(folder))
+                if DISK.inode_of(folder) is not None:
+                    stack.enter_context(DISK.anchored(folder))
             yield
 
     @contextmanager
@@ -202,9 +184,9 @@ class RepairPlaces:
         If root creates the folder of the repairs, it belongs to root until `give` is called, so that no other user can
         change the repaired state in it.
         """
-        if inode_of(self.root) is None:
+        if DISK.inode_of(self.root) is None:
             with explained(self.root, "be created"):
-                make_own_folder(self.root)
+                DISK.make_own_folder(self.root)
         busy = "another repair of this store is running; wait for it or stop it"
         with locked(self.root / _OWNER_FILE, busy):
             yield
@@ -218,13 +200,13 @@ class RepairPlaces:
         if os.geteuid() != 0:
             return
         for folder, name in ((attempt.folder, _RECORD_FILE), (self.root, _OWNER_FILE)):
-            if is_own_folder(folder):
-                own_like(folder / name, self.store)
-                look_like(folder, self.store)
+            if DISK.is_own_folder(folder):
+                DISK.own_like(folder / name, self.store)
+                DISK.look_like(folder, self.store)
 
     def check_disk(self) -> None:
         """Raise StoreError if the store is a mount point, which cannot be renamed, and so cannot be swapped."""
-        if not shares_parent_s_disk(self.store):
+        if not DISK.shares_parent_s_disk(self.store):
             raise StoreError(
                 f"{self.store}: is a mount point, which a repair cannot swap; specify a store "
                 f"below it, or rebuild its indexes in place"
@@ -236,22 +218,22 @@ class RepairPlaces:
         Raises StoreAccessError, StoreError.
         """
         attempts = self.attempts()
-        if inode_of(self.store) is None:
+        if DISK.inode_of(self.store) is None:
             self._finish_renames(attempts, at)
-        store = inode_of(self.store)
+        store = DISK.inode_of(self.store)
         if store is None:
             return
         for attempt in attempts:
             record = attempt.record()
             # An earlier repair was killed before the swap, so the store is unchanged.
-            if record is None or (store == record.old and inode_of(attempt.new) == record.new):
-                remove_tree(attempt.folder)
+            if record is None or (store == record.old and DISK.inode_of(attempt.new) == record.new):
+                DISK.remove_tree(attempt.folder)
                 at("dropped")
             # An earlier repair was killed after the swap, before it renamed the folder of the old state.
-            elif inode_of(attempt.new) == record.old:
+            elif DISK.inode_of(attempt.new) == record.old:
                 self._rename(attempt.new, attempt.backup)
             # An undo was killed after its swap, before it renamed the folder of the repaired state.
-            elif inode_of(attempt.backup) == record.new:
+            elif DISK.inode_of(attempt.backup) == record.new:
                 self._rename(attempt.backup, attempt.undone)
 
     def _finish_renames(self, attempts: list[Attempt], at: AtStep) -> None:
@@ -260,10 +242,10 @@ class RepairPlaces:
             record = attempt.record()
             if record is None:
                 continue
-            old, new = inode_of(attempt.backup), inode_of(attempt.new)
+            old, new = DISK.inode_of(attempt.backup), DISK.inode_of(attempt.new)
             if old == record.old and new == record.new:
                 self._rename(attempt.new, self.store)
-            elif old == record.old and inode_of(attempt.undone) == record.new:
+            elif old == record.old and DISK.inode_of(attempt.undone) == record.new:
                 self._rename(attempt.backup, self.store)
             else:
                 continue
@@ -279,11 +261,11 @@ class RepairPlaces:
         """
         states = {record.old, record.new}
         with explained(self.store, "be swapped"):
-            exchanged = exchange_at_once(self.store, fresh)
+            exchanged = DISK.exchange_at_once(self.store, fresh)
             # The store and `fresh` were exchanged, but another program had replaced one of the two folders after
             # `repair.json` was written. So undo the exchange.
-            if exchanged and {inode_of(self.store), inode_of(fresh)} != states:
-                exchange_at_once(self.store, fresh)
+            if exchanged and {DISK.inode_of(self.store), DISK.inode_of(fresh)} != states:
+                DISK.exchange_at_once(self.store, fresh)
                 raise StoreChangedError(f"{self.store}: was replaced meanwhile; repair it again")
         if exchanged:
             at("swapped")
@@ -295,9 +277,9 @@ class RepairPlaces:
         at("named")
 
     def _rename(self, path: Path, name: Path) -> None:
-        rename(path, name)
+        DISK.rename(path, name)
         for folder in {path.parent, name.parent, self.store.parent}:
-            sync_folder(folder)
+            DISK.sync_folder(folder)
 
 
 def look_of_log(store: Path) -> LogLook:
@@ -305,6 +287,6 @@ def look_of_log(store: Path) -> LogLook:
     return [
         [entry.name, entry.size, entry.mtime_ns]
         for folder in facts_of(store).log_folders
-        for entry in tree_entries(Path(folder))
+        for entry in DISK.tree_entries(Path(folder))
         if not entry.is_folder
     ]

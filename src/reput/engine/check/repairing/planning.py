@@ -15,8 +15,7 @@ from reput.engine.check.checking.tally import MOST_OF_A_KIND
 from reput.engine.check.repairing.log_damage import can_be_filled, ranges_to_fill, verifiable_end
 from reput.engine.check.repairing.plan import Plan, Remaining, below, steps_of
 from reput.engine.check.run import check_store
-from reput.engine.writer import can_salvage, has_other_form
-from reput.engine.writer.recovery.log import check_none_renamed, stated_start
+from reput.engine.writer import can_salvage, check_none_renamed, has_other_form, stated_start
 from reput.errors import StoreChangedError, StoreError, StoreLockedError, UsageError
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import (
@@ -28,7 +27,7 @@ from reput.format.file_names import (
     offset_file_name,
 )
 from reput.format.index_file import ITEM_BYTES
-from reput.io import Disk, FileReader, TreeEntry, tree_entries
+from reput.io import DISK, Disk, FileReader, TreeEntry
 
 _SAMPLE_BYTES = 4 << 20
 # These repairs need no option.
@@ -101,7 +100,7 @@ def refuse(store: Path) -> tuple[TreeEntry, ...]:
     if facts.is_live:
         raise StoreLockedError(f"{store / LOCK_FILE}: {IN_USE}")
     _refuse_parts(facts)
-    return tuple(tree_entries(store))
+    return tuple(DISK.tree_entries(store))
 
 
 def _refuse_options(store: Path, truncate_tail: bool, salvage: bool) -> None:
@@ -168,7 +167,7 @@ def check_unchanged(
     Raises:
         StoreChangedError: A file has changed.
     """
-    now = tuple(tree_entries(plan.store))
+    now = tuple(DISK.tree_entries(plan.store))
     # Programs that read a RocksDB database create hard links to its files. This updates the files' change times, so a
     # new change time does not show that a file has changed.
     linked = {*linked, *MESSAGE_DATABASE_FOLDERS}

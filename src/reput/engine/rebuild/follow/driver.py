@@ -18,7 +18,7 @@ from reput.engine.rebuild.follow.report import FollowReport
 from reput.engine.rebuild.follow.state import FollowState, begin, has_indexes, owning
 from reput.engine.rebuild.report import RebuildReport
 from reput.errors import UsageError
-from reput.io import reading_for
+from reput.io import DISK
 
 _POLL_S = 0.5
 _SYNC_S = 2.0
@@ -77,7 +77,7 @@ def follow_store(
             return FollowReport()
     except KeyboardInterrupt:
         return FollowReport()
-    with owning(output), reading_for(output, [store]):
+    with owning(output), DISK.reading_for(output, [store]):
         state = begin(store, output, config)
         is_there = has_indexes(output)
         if not is_there:

@@ -47,16 +47,17 @@ from reput.engine.rebuild.follow.state import (
     FollowState,
     LogCheckpoint,
 )
-from reput.engine.writer import RecoveryReport, delete_recovery_point
-from reput.engine.writer.expiry import carry_out, plan_of_indexes
-from reput.engine.writer.recovery.batch_queues import batches_agree, recover_batch_queues
-from reput.engine.writer.recovery.indexes import CutIndexes, FoundIndexes, reopen_unchanged
-from reput.engine.writer.recovery.queue_files import find_queues
-from reput.engine.writer.recovery.recovery_point import (
+from reput.engine.writer import (
+    CutIndexes,
+    FoundIndexes,
+    QueueFiles,
     RecoveryPoint,
     RecoveryPointWriter,
-    expired_unindexed,
-    read_recovery_point,
+    RecoveryReport,
+    delete_recovery_point,
+    expire_indexes,
+    recover_batch_queues,
+    trusted_point,
 )
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
 from reput.format.commit_log import MIN_RECORD_BYTES, read_size_and_magic
@@ -274,18 +275,12 @@ class Follower:
         dispatched again, and files that begin after it are created again.
         """
         output, config, disk = self._output, self._config, self._disk
-        queues = find_queues(output, config)
-        known, closed = read_recovery_point(
-            output, config, found.log_begin, queues, RECOVERY_POINT_FILE, may_be_touched=False
-        )
-        if self._state.rebuilt_to is None:
-            found.expired_unindexed = expired_unindexed(self._log.files[0], known, queues.values())
-        if known is not None and known.end < found.log_begin:
-            known = None
-        if known is not None and not batches_agree(
-            output, self._topics.names, config, known, closed
-        ):
-            known = None
+        queues = QueueFiles.all_of(output, config)
+        known, closed = trusted_point(
+            output, queues, config, found, self._topics.names,
+            self._log.files[0] if self._state.rebuilt_to is None else None,
+            name=RECOVERY_POINT_FILE, may_be_touched=False,
+        )  # fmt: skip
         indexes = FoundIndexes(
             output, queues, config, disk, found, self._topics.names, is_own=True, log=self._store
         )
@@ -311,7 +306,7 @@ class Follower:
             delete_recovery_point(output, disk, RECOVERY_POINT_FILE)
         elif is_as_closed:
             self._timestamp = facts_of(output).checkpoint.physic_msg_timestamp
-            return reopen_unchanged(output, config, disk, known)
+            return FoundIndexes.reopen_unchanged(output, config, disk, known)
         with closing(CommitLogReader(StoreLog(self._store))) as log:
             return indexes.cut(log)
 
@@ -471,8 +466,7 @@ class Follower:
             self._remove_expired()
 
     def _remove_expired(self) -> None:
-        expired = plan_of_indexes(self._output, self.report.log_begin)
-        carry_out(expired, self._disk)
+        expired = expire_indexes(self._output, self.report.log_begin, self._disk)
         self.report.expired_files += len(expired.queue_files) + len(expired.index_files)
 
 

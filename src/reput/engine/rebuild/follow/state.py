@@ -19,7 +19,7 @@ from reput.core import facts_of
 from reput.errors import StoreError, UsageError
 from reput.format.file_names import CHECKPOINT_FILE, CONSUME_QUEUE_FOLDER, INDEX_FOLDER
 from reput.format.json_budget import parse_json
-from reput.io import Disk, anchored, locked, read_file, writing_to
+from reput.io import DISK, Disk, FileReader, locked
 
 STATE_FILE = ".reput-follow"
 RECOVERY_POINT_FILE = f"{STATE_FILE}.known"
@@ -36,9 +36,9 @@ _BUSY = "another process maintains these indexes; stop it, or choose another out
 @contextmanager
 def owning(output: Path) -> Iterator[None]:
     """Lock the folder against other followers. Raises StoreLockedError, StoreAccessError."""
-    with writing_to(output):
+    with DISK.writing_to(output):
         Disk().make_folder(output)
-    with anchored(output), locked(output / _LOCK_FILE, _BUSY, arguments=["output"]):
+    with DISK.anchored(output), locked(output / _LOCK_FILE, _BUSY, arguments=["output"]):
         yield
 
 
@@ -130,7 +130,7 @@ def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
 def _read(output: Path) -> FollowState | None:
     path = output / STATE_FILE
     try:
-        stored = parse_json(read_file(path, _MOST_BYTES))
+        stored = parse_json(FileReader.content_of(path, _MOST_BYTES))
         checkpoints = [
             LogCheckpoint(int(offset), str(digest)) for offset, digest in stored["checkpoints"]
         ]

@@ -19,7 +19,7 @@ from reput.engine.tables.lookup.coverage import (
     LookupCoverage,
 )
 from reput.engine.tables.lookup.key_parts import KeyPart
-from reput.io import ObjectStore, know, map_arrow
+from reput.io import ArrowFile, ObjectStore, StagedFiles
 
 _BATCH_ROWS = 1 << 15
 # Limit of the messages' bytes per batch; a single larger message gets a batch of its own.
@@ -64,8 +64,8 @@ class LookupAnswer:
         Rows have the columns of the key, the columns of the message (null without a message), and a column that states
         how completely the stores were searched for the key: `is_complete` if `is_flat`, otherwise `coverage`.
         """
-        know(self.places)
-        rows = map_arrow(f"{self.parts[number].path}.rows").read_all()
+        StagedFiles.register_stores(self.places)
+        rows = ArrowFile.map(f"{self.parts[number].path}.rows").read_all()
         found = self._found(number)
         of_key, of_match = _joined(found, len(rows))
         schema = answer_schema(rows.schema, self.columns, self.is_flat)
@@ -93,7 +93,9 @@ class LookupAnswer:
 
     def _found(self, number: int) -> _StagedRows:
         """Return the matches of the keys in part `number` of the key table, without duplicates."""
-        batches = [map_arrow(path).get_batch(place) for path, place in self.matches.get(number, ())]
+        batches = [
+            ArrowFile.map(path).get_batch(place) for path, place in self.matches.get(number, ())
+        ]
         found = _StagedRows(batches, np.arange(sum(batch.num_rows for batch in batches)))
         has_replicas = any(log != number for number, log in enumerate(self.logs))
         # A message can be found twice only in replicas, or if the range of an IndexFile with wrong entries was scanned

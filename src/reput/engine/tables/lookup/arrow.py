@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
+from posixpath import join
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import pyarrow as pa
@@ -49,17 +50,12 @@ from reput.engine.tables.lookup.key_parts import KeyPart, check_columns, stage_p
 from reput.errors import ReputError, StoreError, UsageError
 from reput.io import (
     Access,
+    Location,
     PlacedRunner,
-    absolute,
-    delete_objects,
-    discard_tree,
-    folder_until_exit,
-    is_url,
-    join,
-    know,
+    Scratch,
+    StagedFiles,
+    at_once,
     open_object_store,
-    places_of,
-    real_place,
 )
 
 StorePath = str | PathLike[str]
@@ -189,15 +185,19 @@ def run_lookup(
         def open_reader(store: NamedStore) -> StoreReader:
             path, own = store.arguments(joined=True)
             return StoreReader(
-                absolute(path), config=own.get("config", config), hash_slots=hash_slots,
-                index_items=index_items, index=index and absolute(index),
+                Location.absolute(path), config=own.get("config", config), hash_slots=hash_slots,
+                index_items=index_items, index=index and Location.absolute(index),
                 storage_options=own.get("storage_options", storage_options),
             )  # fmt: skip
 
         def open_store(store: NamedStore) -> StoreReader | ReputError:
             try:
                 # Each remote request is already retried, so the whole call is not retried.
-                opened = open_reader(store) if is_url(store.path) else retried(open_reader, store)
+                opened = (
+                    open_reader(store)
+                    if Location.is_url(store.path)
+                    else retried(open_reader, store)
+                )
             except ReputError as error:
                 if len(named) == 1:
                     raise
@@ -206,14 +206,14 @@ def run_lookup(
             stack.push(opened)
             return opened
 
-        opener = waiting(any(is_url(store.path) for store in named), len(named))
+        opener = waiting(any(Location.is_url(store.path) for store in named), len(named))
         found = opener.run(open_store, named, [1] * len(named), no_progress)
         searched, opened, failed = _opened(named, found)
         names = tuple(store.name for store in searched)
         folder = _staging_folder(staging, staging_access, storage_options)
         try:
             parts = stage(folder)
-            places = places_of(join(folder, "answer"))
+            places = StagedFiles.stores_of(join(folder, "answer"))
             tasks = PlacedRunner(runner(), places) if places else runner()
             shown = [_shown(one, reader.path) for one, reader in zip(searched, opened, strict=True)]
             answer = look_up(tasks, opened, parts, folder, wanted, progress, shown)
@@ -257,11 +257,11 @@ def _opened(
             errors[store.name] = one
         # A store that was given twice, for example by two patterns, is searched once.
         else:
-            places.setdefault(real_place(one.path), (store, one))
+            places.setdefault(Location.canonical(one.path), (store, one))
     if not places:
         raise next(iter(errors.values()))
     replaced = answered_by(named, [isinstance(one, StoreReader) for one in found])
-    shown = {one.name: _shown(one, absolute(one.path)) for one in named}
+    shown = {one.name: _shown(one, Location.absolute(one.path)) for one in named}
     failed = [
         FailedStore(shown[name], str(one), shown.get(replaced.get(name, "")))
         for name, one in errors.items()
@@ -288,24 +288,24 @@ def _staging_folder(
     staging: StorePath | None, access: Access, options: Mapping[str, str] | None
 ) -> str:
     """Return a new folder, or the URL of a new place. It is deleted when the process ends."""
-    if staging is None or not is_url(staging):
-        return str(folder_until_exit(_FOLDER, staging, access))
+    if staging is None or not Location.is_url(staging):
+        return str(Scratch.folder_until_exit(_FOLDER, staging, access))
     store = open_object_store(join(fspath(staging), f"{_FOLDER}{uuid.uuid4().hex}"), options)
-    know([store])
+    StagedFiles.register_stores([store])
     _staged_places.add(store.place)
     return store.place
 
 
 def _discard(folder: str) -> None:
     """Delete all staged files. Errors are ignored."""
-    if not is_url(folder):
-        discard_tree(Path(folder))
+    if not Location.is_url(folder):
+        Scratch.discard(Path(folder))
         return
     if folder in _staged_places:
         _staged_places.remove(folder)
         with suppress(StoreError):
-            (store,) = places_of(join(folder, "answer"))
-            delete_objects(store, [one.name for one in store.list()])
+            (store,) = StagedFiles.stores_of(join(folder, "answer"))
+            at_once(store.delete, [one.name for one in store.list()])
 
 
 # Delete staged objects when the process ends. Otherwise, they would remain in the bucket.

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from reput.core import LogSource
 from reput.engine.messages import integers
-from reput.io import Storage, write_arrow
+from reput.io import ArrowFile, Storage
 
 SCANNED = -1
 """The segment number of candidates found by a scan."""
@@ -85,7 +85,7 @@ def write_run(
     # the file that is written here.
     order = np.argsort(offsets, kind="stable")
     offsets = offsets[order]
-    write_arrow(path, RUN_SCHEMA, table.take(integers(order)).combine_chunks().to_batches())
+    ArrowFile.write(path, RUN_SCHEMA, table.take(integers(order)).combine_chunks().to_batches())
     first = int(np.searchsorted(edges, offsets[0], side="right")) - 1
     last = int(np.searchsorted(edges, offsets[-1], side="right"))
     return CandidateRun(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from posixpath import join
 from typing import NamedTuple
 
 import numpy as np
@@ -35,8 +36,7 @@ from reput.engine.tables.lookup.scan_task import (
     run_scan_task,
 )
 from reput.format.properties import ID_DIGITS, LEAST_ID_DIGITS
-from reput.io import is_url, join, places_of, remove_tree
-from reput.io.arrow_file import save_array
+from reput.io import DISK, ArrowFile, Location, StagedFiles
 
 _GROUP_KEYS = 1 << 22
 """Maximum keys per task.
@@ -79,7 +79,7 @@ def look_up(
     # key. Instead, the part of the log that the IndexFile covers is scanned for this key.
     job.lose(stale)
     job.unwrap()
-    places = places_of(join(folder, "answer"))
+    places = StagedFiles.stores_of(join(folder, "answer"))
     return LookupAnswer(tuple(parts), columns, job.coverage(), dict(job.matches), places=places)
 
 
@@ -252,8 +252,8 @@ class _LookUp:
                 self.matches[part].append((matched.path, batch))
         for run in runs:
             # Staged objects are deleted together at the end.
-            if not is_url(run.path):
-                remove_tree(Path(run.path))
+            if not Location.is_url(run.path):
+                DISK.remove_tree(Path(run.path))
         return np.concatenate(stale)
 
     def lose(self, stale: npt.NDArray[np.int64]) -> None:
@@ -270,7 +270,7 @@ class _LookUp:
         ranges: list[tuple[StorePlan, ScannedRange]] = []
         for plan, number, keys in found:
             wanted = join(self.folder, f"wanted-{plan.number}-{number}.npy")
-            save_array(wanted, self._hashes_of(keys[:, 0]))
+            ArrowFile.write_array(wanted, self._hashes_of(keys[:, 0]))
             for part in plan.ranges_of(number):
                 tasks += self._cut(plan, part, wanted, keys[:, 0])
                 ranges.append((plan, part))
@@ -287,7 +287,7 @@ class _LookUp:
         """Return the path of a file with the hashes of all keys. The first call writes the file."""
         path = join(self.folder, "wanted-all.npy")
         if not self._has_wanted:
-            save_array(path, _hashes(part for _, part in self.parts))
+            ArrowFile.write_array(path, _hashes(part for _, part in self.parts))
             self._has_wanted = True
         return path
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from reput.core.index.key_index import BulkHits, BulkSearch
 from reput.engine.tables.lookup.candidates import PART_SHIFT, CandidateRun, Candidates, write_run
 from reput.engine.tables.lookup.key_parts import KeyPart, SortedKeys
-from reput.io import attempt_path
+from reput.io import StagedFiles
 
 # A task writes a run (file of candidates) once it has more than this many candidates. The limit bounds its memory.
 _RUN_CANDIDATES = 1 << 21
@@ -58,7 +58,9 @@ def run_index_task(folder: str, edges: npt.NDArray[np.int64], task: IndexTask) -
     def flush() -> None:
         name = f"index-{task.store}-{task.segment}-{task.parts[0][0]}-{len(runs)}"
         found = [(part, keys.batch, candidates) for part, keys, candidates in waiting]
-        run = write_run(attempt_path(folder, name), task.store, task.segment, edges, found)
+        run = write_run(
+            StagedFiles.attempt_path(folder, name), task.store, task.segment, edges, found
+        )
         if run is not None:
             runs.append(run)
 

@@ -22,7 +22,7 @@ from reput.base import SECONDS, in_seconds
 from reput.core import TimeWindow
 from reput.engine.messages import one_array
 from reput.errors import UsageError
-from reput.io import map_arrow, write_arrow
+from reput.io import ArrowFile
 from reput.kernels.key_match import hash_keys
 
 PART_ROWS, PART_BYTES = 1 << 18, 256 << 20
@@ -118,9 +118,9 @@ def stage_parts(
 
 
 def _stage_part(path: str, table: pa.Table) -> KeyPart:
-    write_arrow(f"{path}.rows", table.schema, table.to_batches())
+    ArrowFile.write(f"{path}.rows", table.schema, table.to_batches())
     keys = _sorted_keys(table)
-    write_arrow(f"{path}.keys", KEYS_SCHEMA, [keys])
+    ArrowFile.write(f"{path}.keys", KEYS_SCHEMA, [keys])
     return KeyPart(path, table.num_rows, keys.num_rows)
 
 
@@ -235,7 +235,7 @@ def texts_of(array: pa.Array) -> KeyTexts:
 
 
 def _keys_of(path: str) -> pa.RecordBatch:
-    return map_arrow(f"{path}.keys").get_batch(0)
+    return ArrowFile.map(f"{path}.keys").get_batch(0)
 
 
 class SortedKeys:

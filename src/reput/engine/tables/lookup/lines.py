@@ -17,7 +17,7 @@ from reput.engine.messages.table_text import (
 )
 from reput.engine.tables.lookup.answer import LookupAnswer, answer_schema
 from reput.engine.tables.lookup.coverage import COVERAGE_COLUMN, IS_COMPLETE
-from reput.io import know, map_arrow
+from reput.io import ArrowFile, StagedFiles
 
 LineFormat = Literal["jsonl", "csv"]
 
@@ -40,8 +40,8 @@ def answer_header(answer: LookupAnswer, layout: LineFormat) -> list[str]:
     """Return the header line of CSV without a line end, in a list; an empty list for JSON."""
     if layout == "jsonl":
         return []
-    know(answer.places)
-    rows = map_arrow(f"{answer.parts[0].path}.rows").schema if answer.parts else pa.schema([])
+    StagedFiles.register_stores(answer.places)
+    rows = ArrowFile.map(f"{answer.parts[0].path}.rows").schema if answer.parts else pa.schema([])
     schema = answer_schema(rows, answer.columns, is_flat=True)
     return [csv_line(csv_names(schema, _names(answer))).removesuffix("\n")]
 

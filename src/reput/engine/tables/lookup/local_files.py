@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from posixpath import join
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -31,26 +32,19 @@ from reput.errors import (
     StoreNotFoundError,
     StoreUnreachableError,
     UsageError,
+    explained,
 )
 from reput.io import (
+    DISK,
     AnchoredRunner,
     Bucket,
+    Parquet,
     PlacedRunner,
+    Scratch,
+    StagedFiles,
     at_once,
-    delete_objects,
-    explained,
-    is_bucket,
-    join,
-    know,
-    put_verified,
-    replacing,
     resolve,
-    scratch_folder,
-    write_durable,
-    writing_to,
 )
-from reput.io.parquet import check_dataset
-from reput.io.parts import new_folder, open_part, write_chunks
 
 Format = Literal["parquet", "jsonl", "csv"]
 SUFFIXES: dict[Format, str] = {"parquet": ".parquet", "jsonl": ".json", "csv": ".csv"}
@@ -88,7 +82,7 @@ def read_keys(keys: str, options: Mapping[str, str] | None = None) -> Keys:
     malformed: list[str] = []
     with _explained(keys, malformed):
         system, place = None, keys
-        if is_bucket(keys):
+        if Bucket.accepts(keys):
             opened, place = resolve(keys, options or {})
             system = opened.arrow
         if Path(keys).suffix == ".csv":
@@ -102,7 +96,7 @@ def read_keys(keys: str, options: Mapping[str, str] | None = None) -> Keys:
 def _parquet_keys(place: str, system: pa.fs.FileSystem | None) -> Keys:
     # The headers of all pages are checked, also in a bucket, because a file of keys is small.
     listed = pa.dataset.dataset(place, schema=pa.schema([]), filesystem=system, format="parquet")
-    checked = check_dataset(listed, has_pages=True)
+    checked = Parquet.check(listed, has_pages=True)
     files = pa.dataset.dataset(place, filesystem=system, format="parquet")
     # Every row can refer to the longest text of a dictionary, so a few bytes can state terabytes of text.
     rows = max(min(_BATCH_BYTES // max(checked.dictionary_bytes, 1), _BATCH_ROWS), 1)
@@ -184,7 +178,7 @@ def write_answer(
     Raises:
         StoreAccessError.
     """
-    with new_folder(Path(output).absolute()) as folder:
+    with DISK.new_folder(Path(output).absolute()) as folder:
         write = partial(_write_part, _Writing(found, str(folder), layout, style))
         numbers = range(max(len(found.answer.parts), 1))
         AnchoredRunner(runner).run(write, numbers, [1] * len(numbers), no_progress)
@@ -207,8 +201,8 @@ def write_coverage(found: Lookup, output: str) -> None:
     Raises StoreAccessError.
     """
     path = coverage_path(output)
-    with writing_to(path), replacing(path) as attempt:
-        write_durable(attempt, coverage_text(found))
+    with DISK.writing_to(path), DISK.replacing(path) as attempt:
+        DISK.write_durable(attempt, coverage_text(found))
 
 
 class BucketOutput:
@@ -253,7 +247,7 @@ class BucketOutput:
         """Write the answer, one object per part of the key table. See `write_answer` of this module."""
         staging = f"{self._name}.reput-{uuid.uuid4().hex}"
         try:
-            know([self._store])
+            StagedFiles.register_stores([self._store])
             writing = _Writing(found, join(self._store.place, staging), layout, style)
             numbers = range(max(len(found.answer.parts), 1))
             written = PlacedRunner(AnchoredRunner(runner), [self._store]).run(
@@ -264,7 +258,7 @@ class BucketOutput:
             at_once(self._bring, [(f"{staging}/{name}", name[:-33]) for name in written])
             self._store.put_new(f"{self._name}/_SUCCESS", b"")
         finally:
-            delete_objects(self._store, [one.name for one in self._store.list(f"{staging}/")])
+            at_once(self._store.delete, [one.name for one in self._store.list(f"{staging}/")])
 
     def _bring(self, names: tuple[str, str]) -> None:
         source, name = names
@@ -276,11 +270,11 @@ def _upload_part(to: _Writing, number: int) -> str:
 
     Return this name.
     """
-    with scratch_folder() as folder:
+    with Scratch.folder() as folder:
         local = replace(to, folder=str(folder))
         path = _write_part(local, number)
         name = f"{path.name}-{uuid.uuid4().hex}"
-        put_verified(path, join(to.folder, name))
+        StagedFiles.put_verified(path, join(to.folder, name))
     return name
 
 
@@ -298,10 +292,10 @@ def _write_part(to: _Writing, number: int) -> Path:
     # Without any keys, one file without rows is written.
     is_there = number < len(answer.parts)
     if to.layout != "parquet":
-        write_chunks(path, _text(to, number) if is_there else iter(()))
+        DISK.write_chunks(path, _text(to, number) if is_there else iter(()))
         return path
     with (
-        explained(path, "be written"), open_part(path) as file,
+        explained(path, "be written"), DISK.create_part(path) as file,
         pq.ParquetWriter(file, to.found.schema) as writer,
     ):  # fmt: skip
         for batch in answer.batches(number) if is_there else ():

@@ -22,7 +22,7 @@ from reput.engine.messages import BATCH_BYTES, Records, cut_by_bytes, integers, 
 from reput.engine.tables.lookup.candidates import PART_SHIFT, SCANNED, StorePlace
 from reput.engine.tables.lookup.key_parts import texts_of
 from reput.errors import StoreNotFoundError
-from reput.io import RangeReader, attempt_path, map_arrow, write_arrow
+from reput.io import ArrowFile, RangeReader, StagedFiles
 from reput.kernels import key_match as kernel
 from reput.kernels.rows import new_rows
 
@@ -86,7 +86,7 @@ def write_matches(
                 batches.append((part, len(batches)))
                 yield batch
 
-    write_arrow(path, match_schema(columns), write())
+    ArrowFile.write(path, match_schema(columns), write())
     return batches
 
 
@@ -203,7 +203,7 @@ class Matched(NamedTuple):
 
 def run_match_task(folder: str, columns: tuple[str, ...], task: MatchTask) -> Matched:
     """Run a task. The task may run twice, even at the same time. Raises StoreAccessError, StoreChangedError."""
-    path = attempt_path(folder, f"match-{task.store}-{task.number}")
+    path = StagedFiles.attempt_path(folder, f"match-{task.store}-{task.number}")
     stale = [np.empty((0, 3), np.int64)]
     batches = write_matches(path, columns, _matches(task, columns, stale))
     return Matched(path, task.store, batches, np.concatenate(stale))
@@ -231,7 +231,7 @@ def _pieces(slices: tuple[RunSlice, ...]) -> Iterator[pa.Table]:
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for part in slices:
-        batch = map_arrow(part.path).get_batch(0)
+        batch = ArrowFile.map(part.path).get_batch(0)
         for start in range(part.start, part.stop, _PIECE_CANDIDATES):
             piece = batch.slice(start, min(part.stop - start, _PIECE_CANDIDATES))
             if rows and rows + piece.num_rows > _PIECE_CANDIDATES:

@@ -43,8 +43,7 @@ from reput.engine.tables.lookup.key_parts import KeyPart, SortedKeys, texts_of
 from reput.engine.tables.lookup.match_task import Places, decoded_matches, write_matches
 from reput.errors import StoreNotFoundError
 from reput.format.java_string import encode_utf8
-from reput.io import attempt_path
-from reput.io.arrow_file import map_array
+from reput.io import ArrowFile, StagedFiles
 from reput.kernels import key_match as kernel
 from reput.kernels.key_match import find_wanted
 from reput.kernels.rows import new_rows
@@ -79,7 +78,7 @@ class HashTable:
 @lru_cache(maxsize=1)
 def wanted_hashes(path: str) -> HashTable:
     """Return the hashes in a file. A worker caches only the last file, because the hashes take much memory."""
-    return HashTable(map_array(path))
+    return HashTable(ArrowFile.map_array(path))
 
 
 @cache
@@ -162,7 +161,7 @@ def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTas
         for hits in _scan(task, start, found):
             name = f"scan-{task.store}-{task.number}-{start}-{len(found.runs)}"
             run = write_run(
-                attempt_path(folder, name),
+                StagedFiles.attempt_path(folder, name),
                 task.store,
                 SCANNED,
                 edges,
@@ -267,7 +266,7 @@ def run_replaced_task(
     hashes = np.frombuffer(known.ids.hashes, np.int32).copy()
     entries = wanted_hashes(task.wanted).find(hashes)
     hits = Hits(hashes[entries], np.frombuffer(known.ids.offsets, np.int64)[entries])
-    path = attempt_path(folder, f"replaced-{task.store}-{task.file.start}")
+    path = StagedFiles.attempt_path(folder, f"replaced-{task.store}-{task.file.start}")
     run = write_run(path, task.store, SCANNED, edges, joined_hits(task.parts, hits))
     return ReplacedFound(task.store, [] if run is None else [run], known.damage)
 
@@ -315,7 +314,7 @@ def run_inner_task(folder: str, columns: tuple[str, ...], task: InnerTask) -> Un
 
     Raises StoreAccessError, StoreChangedError.
     """
-    path = attempt_path(folder, f"inner-{task.store}-{task.number}")
+    path = StagedFiles.attempt_path(folder, f"inner-{task.store}-{task.number}")
     with closing(CommitLogReader(task.place.log)) as log:
         may_hold = partial(_may_hold, wanted_hashes(task.wanted))
         batches = InnerBatches(log, task.topics, may_hold, walks_first=False)

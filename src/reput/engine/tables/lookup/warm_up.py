@@ -13,7 +13,7 @@ from reput.engine.rebuild import SMALL, rebuild_store, small_log
 from reput.engine.tables.lookup.driver import look_up
 from reput.engine.tables.lookup.key_parts import stage_parts
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
-from reput.io import scratch_file
+from reput.io import Scratch
 
 
 def load() -> None:
@@ -26,7 +26,7 @@ def load() -> None:
 @cache
 def warm_up() -> None:
     """Look up a key that three messages have, to compile the kernels or load them from the cache."""
-    with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
+    with Scratch.file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         rebuild_store(SerialRunner(), folder, config=SMALL)
         keys = pa.RecordBatch.from_pydict({"topic": ["t"], "key": ["k"]})
         parts = list(stage_parts([keys], folder / "keys"))

@@ -28,14 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reput.engine.writer.put.columns import (
-    BORN_NOW,
-    PropertyTexts,
-    PutColumns,
-    Texts,
-    ends_of_lengths,
-    number_queues,
-)
+from reput.engine.writer.put.columns import BORN_NOW, PropertyTexts, PutColumns, Texts
 from reput.engine.writer.put.message import check_queue_id
 from reput.engine.writer.put.record_form import FORM_OF_FOUR, RecordForm
 from reput.engine.writer.put.routing import DEFAULT_DELAY_LEVEL_COUNT
@@ -94,7 +87,7 @@ def from_columns(
         properties=properties,
         topics=Texts.of([form.encode_topic(topic) for topic in topics]),
         hosts=Texts.of(hosts),
-        queues=number_queues(rows, topics, queue_ids),
+        queues=PutColumns.number_queues(rows, topics, queue_ids),
         form=form,
     )
 
@@ -191,14 +184,14 @@ def _properties(arrays: dict[str, Any]) -> list[PropertyTexts]:
             # A row whose unique key is null gets a new one, in a second column. This column is empty in all other rows.
             missing = np.ones(len(arrays["body"])) if array is None else _is_null(array)
             lengths = missing.astype(np.int64) * UNIQUE_KEY_BYTES
-            values.setdefault(name, []).append(Texts(None, ends_of_lengths(lengths)))
+            values.setdefault(name, []).append(Texts(None, Texts.bounds_of(lengths)))
     order = hash_map_order(tuple(values))
     return [(encode_utf8(name), texts) for name in order for texts in values[name]]
 
 
 def _is_null(array: Any) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
-    return found
+    nulls: npt.NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
+    return nulls
 
 
 def _delayed(arrays: dict[str, Any], count: int, levels: int, form: RecordForm) -> dict[str, Any]:

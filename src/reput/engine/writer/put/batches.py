@@ -48,9 +48,9 @@ def batch_size(message: Message, batch_topics: Collection[str]) -> int:
     Raises MessageRefusedError for an invalid inner batch.
     """
     is_batch = message.sys_flag & SYS_FLAG_INNER_BATCH
-    stated = property_of(message, INNER_NUM) if is_batch or message.properties else None
+    inner_num = property_of(message, INNER_NUM) if is_batch or message.properties else None
     if not is_batch:
-        if stated is not None:
+        if inner_num is not None:
             raise MessageRefusedError(
                 f"{INNER_NUM}: only inner batches (sys_flag 128) can have this property"
             )
@@ -62,10 +62,10 @@ def batch_size(message: Message, batch_topics: Collection[str]) -> int:
         )
     if message.sys_flag & SYS_FLAG_PREPARED:
         raise MessageRefusedError("an inner batch cannot be part of an uncommitted transaction")
-    count = stated_batch_size(stated) or 0
+    count = stated_batch_size(inner_num) or 0
     if not count:
         raise MessageRefusedError(
-            f"inner batch: {INNER_NUM} must be a number from 1 to {MAX_BATCH_SIZE}, not {stated!r}"
+            f"inner batch: {INNER_NUM} must be a number from 1 to {MAX_BATCH_SIZE}, not {inner_num!r}"
         )
     return count
 

@@ -38,6 +38,13 @@ class Texts(NamedTuple):
     data: Bytes | None
     at: Offsets
 
+    @staticmethod
+    def bounds_of(lengths: npt.NDArray[np.int64]) -> Offsets:
+        """Return the bounds of texts of these lengths in their joined text: int64[n + 1]."""
+        at = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=at[1:])
+        return at
+
     @classmethod
     def of(cls, texts: Sequence[bytes]) -> Texts:
         return cls(np.frombuffer(bytearray().join(texts), np.uint8), ends_of(texts))
@@ -46,7 +53,7 @@ class Texts(NamedTuple):
         """Return a column of `count` rows with these texts at `rows`, and empty texts elsewhere."""
         lengths = np.zeros(count, np.int64)
         lengths[rows] = np.diff(self.at)
-        return Texts(self.data, ends_of_lengths(lengths))
+        return Texts(self.data, Texts.bounds_of(lengths))
 
 
 PropertyTexts = tuple[bytes, Texts]
@@ -57,13 +64,7 @@ def ends_of(texts: Sequence[bytes] | Sequence[str]) -> Offsets:
 
     Text i begins at bound i, and ends before bound i + 1.
     """
-    return ends_of_lengths(np.fromiter(map(len, texts), np.int64, len(texts)))
-
-
-def ends_of_lengths(lengths: npt.NDArray[np.int64]) -> Offsets:
-    at = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=at[1:])
-    return at
+    return Texts.bounds_of(np.fromiter(map(len, texts), np.int64, len(texts)))
 
 
 class PutColumnsResult(NamedTuple):
@@ -96,6 +97,32 @@ class PutColumns:
     hosts: Texts
     queues: list[Queue]
     form: RecordForm = FORM_OF_FOUR
+
+    @staticmethod
+    def number_queues(
+        rows: npt.NDArray[np.void], topics: Sequence[str], queue_ids: npt.NDArray[np.int64]
+    ) -> list[Queue]:
+        """Set `queue_id` and `queue` of all rows. Return the queues.
+
+        In each row, `topic` is an index into `topics`, and `queue` becomes an index into the returned queues. Raises
+        MessageRefusedError.
+        """
+        if not len(queue_ids):
+            return []
+        check_queue_id(int(queue_ids.min()))
+        most = check_queue_id(int(queue_ids.max()))
+        rows["queue_id"] = queue_ids
+        # Give each pair of topic and queue id one number.
+        place = rows["topic"] * np.int64(most + 1) + queue_ids
+        # Counting is faster than sorting, but needs memory for each possible pair of topic and queue id.
+        if len(topics) * (most + 1) <= _MOST_COUNTED:
+            places = np.flatnonzero(np.bincount(place))
+            number = np.empty(len(topics) * (most + 1), np.int32)
+            number[places] = np.arange(len(places))
+            rows["queue"] = number[place]
+        else:
+            places, rows["queue"] = np.unique(place, return_inverse=True)
+        return [Queue(topics[at // (most + 1)], at % (most + 1)) for at in places.tolist()]
 
     def check(self, store_host_bytes: int, max_message_bytes: int) -> int:
         """Return the total size of all records. Raises MessageRefusedError for the first row that is too large."""
@@ -160,32 +187,6 @@ def _unique_keys(texts: Texts, unique_keys: UniqueKeys, now_ms: int) -> Bytes:
     elapsed_ms, counter = unique_keys.take(len(out) // UNIQUE_KEY_BYTES, now_ms)
     write_unique_keys(out, as_array(encode_utf8(unique_keys.prefix)), elapsed_ms, counter)
     return out
-
-
-def number_queues(
-    rows: npt.NDArray[np.void], topics: Sequence[str], queue_ids: npt.NDArray[np.int64]
-) -> list[Queue]:
-    """Set `queue_id` and `queue` of all rows. Return the queues.
-
-    In each row, `topic` is an index into `topics`, and `queue` becomes an index into the returned queues. Raises
-    MessageRefusedError.
-    """
-    if not len(queue_ids):
-        return []
-    check_queue_id(int(queue_ids.min()))
-    most = check_queue_id(int(queue_ids.max()))
-    rows["queue_id"] = queue_ids
-    # Give each pair of topic and queue id one number.
-    place = rows["topic"] * np.int64(most + 1) + queue_ids
-    # Counting is faster than sorting, but needs memory for each possible pair of topic and queue id.
-    if len(topics) * (most + 1) <= _MOST_COUNTED:
-        places = np.flatnonzero(np.bincount(place))
-        number = np.empty(len(topics) * (most + 1), np.int32)
-        number[places] = np.arange(len(places))
-        rows["queue"] = number[place]
-    else:
-        places, rows["queue"] = np.unique(place, return_inverse=True)
-    return [Queue(topics[at // (most + 1)], at % (most + 1)) for at in places.tolist()]
 
 
 def as_array(data: bytes) -> Bytes:

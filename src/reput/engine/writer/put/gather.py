@@ -13,14 +13,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from reput.engine.writer.put.columns import (
-    BORN_NOW,
-    PropertyTexts,
-    PutColumns,
-    Texts,
-    ends_of,
-    number_queues,
-)
+from reput.engine.writer.put.columns import BORN_NOW, PropertyTexts, PutColumns, Texts, ends_of
 from reput.engine.writer.put.message import (
     Message,
     encode_born_host,
@@ -106,7 +99,7 @@ def from_messages(
             ) from None
     encoded_topics = Texts.of([form.encode_topic(topic) for topic in topics])
     queue_ids = np.fromiter(_integers([m.queue_id for m in messages]), np.int64, len(messages))
-    queues = number_queues(rows, topics, queue_ids)
+    queues = PutColumns.number_queues(rows, topics, queue_ids)
     return PutColumns(
         rows=rows,
         bodies=Texts.of([m.body for m in messages]),
@@ -166,8 +159,8 @@ def _integers(values: list[int]) -> list[int]:
 
     Raises TypeError for other values, because NumPy would silently convert strings and fractions.
     """
-    others = set(map(type, values)) - {int}
-    if any(not issubclass(kind, Integral) for kind in others):
+    types = set(map(type, values)) - {int}
+    if any(not issubclass(kind, Integral) for kind in types):
         raise TypeError
     return values
 
@@ -203,12 +196,12 @@ def shapes_of(messages: Sequence[Message]) -> dict[_Names, list[int]]:
     if not any(properties) and set(map(type, properties)).isdisjoint((str, bytes)):
         return {(): []}
     names: list[_Names] = [
-        None if isinstance(given, str | bytes) else tuple(given) for given in properties
+        None if isinstance(value, str | bytes) else tuple(value) for value in properties
     ]
-    shapes: dict[_Names, list[int]] = {each: [] for each in names}
+    shapes: dict[_Names, list[int]] = {name: [] for name in names}
     if len(shapes) > 1:
-        for row, each in enumerate(names):
-            shapes[each].append(row)
+        for row, name in enumerate(names):
+            shapes[name].append(row)
     return shapes
 
 
@@ -246,16 +239,16 @@ def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[Property
     return [(encode_utf8(name), columns[name]) for name in hash_map_order(tuple(columns))]
 
 
-def _keys(given: Sequence[Sequence[str] | None]) -> Texts | None:
+def _keys(rows: Sequence[Sequence[str] | None]) -> Texts | None:
     """Return the KEYS column, or None if no message has keys."""
     try:
         # The most frequent case: each message has one key. A message without keys (None) raises TypeError here, and a
         # message with several keys raises ValueError.
-        single = [key for (key,) in given]  # type: ignore[misc]
+        single = [key for (key,) in rows]  # type: ignore[misc]
     except (TypeError, ValueError):
-        if not any(given):
+        if not any(rows):
             return None
-        return _texts([each if isinstance(each, str) else joined_keys(each) for each in given])
+        return _texts([keys if isinstance(keys, str) else joined_keys(keys) for keys in rows])
     joined = "".join(single)
     texts = _joined_texts(single, joined)
     if KEY_SEPARATOR in joined or not np.diff(texts.at).all():

@@ -20,7 +20,7 @@ from threading import Event, Lock, Thread
 from reput.engine.writer.waiters import join_thread
 from reput.errors import StoreAccessError
 from reput.format.file_names import offset_file_name
-from reput.io import Disk, MappedWriter, create_durable, identity_of
+from reput.io import DISK, Disk, MappedWriter
 
 _HURRY_S = 0.2
 _PIECE_BYTES = 4 << 20
@@ -37,7 +37,7 @@ class Preparer:
 
     def __init__(self, prepare_piece: Callable[[], bool]) -> None:
         self._prepare_piece = prepare_piece
-        self._wanted = Event()
+        self._request = Event()
         self._asked_at = time.monotonic() - _HURRY_S
         self._is_closing = False
         self._thread: Thread | None = None
@@ -49,11 +49,11 @@ class Preparer:
             if self._thread is None:
                 self._thread = Thread(target=self._run, name="reput-prepare", daemon=True)
                 self._thread.start()
-            self._wanted.set()
+            self._request.set()
 
     def close(self) -> None:
         self._is_closing = True
-        self._wanted.set()
+        self._request.set()
         if self._thread is not None and self._thread.ident is not None:
             join_thread(self._thread)
 
@@ -61,8 +61,8 @@ class Preparer:
         try:
             while not self._is_closing:
                 if not self._prepare_piece():
-                    self._wanted.wait()
-                    self._wanted.clear()
+                    self._request.wait()
+                    self._request.clear()
         except StoreAccessError:
             # The thread that writes will meet the same error, and can report it to its caller.
             return
@@ -193,7 +193,7 @@ class LogFiles:
     def _check_in_place(self) -> None:
         for start in sorted(self._open, reverse=True):
             file = self._open[start]
-            self._disk.check_in_place(file.path, identity_of(file.fileno))
+            self._disk.check_in_place(file.path, file.identity)
 
     def put_back(self) -> None:
         """Restore files that another process deleted, under their old names. No message may be put at the same time.
@@ -205,7 +205,7 @@ class LogFiles:
                 # Restore only files that another process deleted. The files in `deleted` had expired, and this process
                 # deleted them.
                 if file.path not in self._disk.deleted and not os.path.lexists(file.path):
-                    create_durable(file.path, file.data)
+                    DISK.create_durable(file.path, file.data)
             self._disk.sync_folder(self._folder)
 
     def sync(self, begin: int, until: int) -> None:

@@ -17,7 +17,9 @@ _PIECE = 1 << 12
 
 
 def part_of(results: Sequence[PutResult]) -> PutPart:
-    columns = [(one.physical_offset, one.queue_offset, one.store_timestamp) for one in results]
+    columns = [
+        (result.physical_offset, result.queue_offset, result.store_timestamp) for result in results
+    ]
     offsets, numbers, times = np.array(columns, np.int64).T
     return offsets, numbers, times
 

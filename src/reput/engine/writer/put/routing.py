@@ -171,10 +171,10 @@ def with_properties(
     properties = message.properties
     if isinstance(properties, bytes):
         properties = decode_utf8(properties)
-    known = decode_properties(properties) if isinstance(properties, str) else properties
-    changed = {**known, **changes}
+    values = decode_properties(properties) if isinstance(properties, str) else properties
+    changed = {**values, **changes}
     if isinstance(properties, str):
         order = stored_order(tuple(changed), form.is_five, without)
         return replace(message, properties=encode_properties(changed, order) + form.ending)
-    kept = {name: value for name, value in changed.items() if name not in without}
-    return replace(message, properties=kept)
+    rest = {name: value for name, value in changed.items() if name not in without}
+    return replace(message, properties=rest)

@@ -32,7 +32,7 @@ from reput.core import (
     batch_size_in,
     queue_folder,
 )
-from reput.engine.compare import ascending, entry_of_each, in_ranges, neighbours
+from reput.engine.compare import Offsets, ascending, entry_of_each, fitting, in_ranges
 from reput.engine.writer.recovery.queue_files import FoundFiles
 from reput.engine.writer.recovery.queue_matching import Count
 from reput.engine.writer.recovery.recovery_point import RecoveryPoint
@@ -93,20 +93,20 @@ def recover_batch_queues(
         return RecoveredBatches(BatchQueues(), None)
     folder = store / BATCH_QUEUE_FOLDER
     disk.make_folder(folder)
-    found = batch_queue_files(store, topics, config)
+    files_of = batch_queue_files(store, topics, config)
     sizes = BatchSizes(log or store)
     if compared is None:
         begin = 0 if known is None else known.end
-        ends = {name: files.end_before(begin) for name, files in found.items()}
+        ends = {name: files.end_before(begin) for name, files in files_of.items()}
     else:
         begin = compared.dispatch_from
-        kept = compared.kept(sizes)
-        ends = {name: files.hold(kept[name].entries, disk) for name, files in found.items()}
+        batches = compared.kept(sizes)
+        ends = {name: files.hold(batches[name].entries, disk) for name, files in files_of.items()}
     writers = {}
     for name, end in ends.items():
         position = end.position if end.entries else None
         writers[name] = BatchQueueWriter(
-            found[name].folder, config.batch_queue_file_bytes, sizes, end.entries, position,
+            files_of[name].folder, config.batch_queue_file_bytes, sizes, end.entries, position,
             end.max_physical_offset, disk,
         )  # fmt: skip
     return RecoveredBatches(BatchQueues(topics, folder, writers, sizes, sizes.close), begin)
@@ -147,11 +147,11 @@ def batches_agree(
     """
     if not topics:
         return True
-    found = batch_queue_files(store, topics, config)
-    ends = {name: files.end_before(known.end) for name, files in found.items()}
+    files_of = batch_queue_files(store, topics, config)
+    ends = {name: files.end_before(known.end) for name, files in files_of.items()}
     if {name: end for name, end in ends.items() if end.entries} != known.batches:
         return False
-    return not is_closed or all(found[name].ends_at(end.entries) for name, end in ends.items())
+    return not is_closed or all(files_of[name].ends_at(end.entries) for name, end in ends.items())
 
 
 class KeptBatches(NamedTuple):
@@ -216,17 +216,17 @@ class BatchMatching:
     ) -> None:
         rows = entry_of_each(offsets, stated, self._offsets, self._entries["base_offset"])
         is_inner = messages["sys_flag"] & SYS_FLAG_INNER_BATCH != 0
-        found = rows >= 0
-        place = rows[found]
+        has_entry = rows >= 0
+        place = rows[has_entry]
         self._is_right[place] = True
-        self._stated[place], self._is_inner[place] = stated[found], is_inner[found]
+        self._stated[place], self._is_inner[place] = stated[has_entry], is_inner[has_entry]
         differs = np.zeros(len(place), np.bool_)
         for name in _FIELDS:
-            differs |= self._entries[name][place] != messages[name][found]
+            differs |= self._entries[name][place] != messages[name][has_entry]
         for row, at in zip(np.flatnonzero(differs).tolist(), place[differs].tolist(), strict=True):
-            self._wrong.append((at, messages[found][row]))
-        if not found.all():
-            none = ~found
+            self._wrong.append((at, messages[has_entry][row]))
+        if not has_entry.all():
+            none = ~has_entry
             missing = np.zeros(int(none.sum()), _ENTRY_DTYPE)
             for name in _FIELDS:
                 missing[name] = messages[name][none]
@@ -263,16 +263,16 @@ class BatchMatching:
         # sequence. Insert a removed entry again, with the queue offset that its record states, if this queue offset
         # lies between those of the neighbouring entries.
         rows = np.flatnonzero(self._is_right)
-        chosen = rows[ascending(entries["base_offset"][rows])]
-        self._add_misnumbered(entries, np.setdiff1d(rows, chosen))
+        ordered = rows[ascending(entries["base_offset"][rows])]
+        self._add_misnumbered(entries, np.setdiff1d(rows, ordered))
         # Drop the entries that lead into readable parts of the log, but to no record of this queue.
         lost = entries[~self._is_right]
         lost = lost[in_ranges(lost["physical_offset"], unread)]
-        held, fits = _between(entries[chosen], lost)
+        joined, fits = _between(entries[ordered], lost)
         unplaced, kept = Count(), int(fits.sum())
         if self._missing:
             missing = self._sized(size_of)
-            held, fits = _between(held, missing)
+            joined, fits = _between(joined, missing)
             written += int(fits.sum())
             # Do not count a record that lies in the log before the first record with an entry. Such a record needs no
             # entry: its topic was deleted together with the topic's queues, and created again later.
@@ -280,7 +280,7 @@ class BatchMatching:
             without = np.flatnonzero(~fits & ~before)
             if len(without):
                 unplaced.add(len(without), int(missing["physical_offset"][without[0]]))
-        return KeptBatches(held, written, self.moved, kept, unplaced)
+        return KeptBatches(joined, written, self.moved, kept, unplaced)
 
     def _add_misnumbered(self, entries: _Entries, rows: npt.NDArray[np.intp]) -> None:
         """Treat the entries `rows` as missing, because the queue offsets in these entries are out of order.
@@ -312,20 +312,19 @@ def _between(entries: _Entries, more: _Entries) -> tuple[_Entries, _Flags]:
     The queue offsets must fit between the queue offsets of the entries before and after them in the log. Returns all
     entries, and for each entry of `more` whether it fits.
     """
-    stops = entries["base_offset"] + entries["batch_size"]
     offsets, solid = more["physical_offset"], entries["physical_offset"]
-    low, _ = neighbours(offsets, solid, stops, 0, 0)
-    _, high = neighbours(offsets, solid, entries["base_offset"], 0, 2**62)
-    fits = (more["base_offset"] >= low) & (more["base_offset"] + more["batch_size"] <= high)
-    fits &= more["batch_size"] > 0
     # Exclude records that already have an entry.
-    fits &= ~np.isin(more["physical_offset"], entries["physical_offset"])
-    rows = np.flatnonzero(fits)
-    chosen = rows[ascending(more["base_offset"][rows])]
+    rows = np.flatnonzero((more["batch_size"] > 0) & ~np.isin(offsets, solid))
+    insertable = fitting(offsets[rows], *_numbers(more[rows]), solid, _numbers(entries), 2**62)
     fits = np.zeros(len(more), np.bool_)
-    fits[chosen] = True
+    fits[rows[insertable]] = True
     joined = np.concatenate([entries, more[fits]])
     return joined[np.argsort(joined["physical_offset"], kind="stable")], fits
+
+
+def _numbers(entries: _Entries) -> tuple[Offsets, Offsets]:
+    """Return the first queue offset of each entry, and the queue offset after its last one."""
+    return entries["base_offset"], entries["base_offset"] + entries["batch_size"]
 
 
 class BatchComparison:
@@ -379,7 +378,7 @@ class BatchComparison:
 
         In each queue, the records to dispatch begin after the last record that has an entry.
         """
-        tails = [one.tail for one in self._queues.values() if one.tail is not None]
+        tails = [matching.tail for matching in self._queues.values() if matching.tail is not None]
         return min(tails, default=self.log_end)
 
     def kept(self, size_of: BatchSizeOf) -> dict[Queue, KeptBatches]:
@@ -389,8 +388,8 @@ class BatchComparison:
         """
         if not self._kept:
             self._kept = {
-                name: one.kept(self._unread, size_of, self._redo_last)
-                for name, one in sorted(self._queues.items())
+                name: matching.kept(self._unread, size_of, self._redo_last)
+                for name, matching in sorted(self._queues.items())
             }
         return self._kept
 
@@ -408,12 +407,12 @@ class BatchQueueFiles(FoundFiles):
         Files are read in reverse order, until one has such an entry.
         """
         for start in reversed(self.starts):
-            kept = self._kept(start, physical_offset)
-            if kept:
+            count = self._kept(start, physical_offset)
+            if count:
                 with FileReader(str(self.path(start))) as reader:
-                    at = (kept - 1) * BATCH_ENTRY_BYTES
+                    at = (count - 1) * BATCH_ENTRY_BYTES
                     last = decode_batch_entry(reader.read(at, BATCH_ENTRY_BYTES))
-                return BatchEnd(start + kept, last.stop, last.physical_offset)
+                return BatchEnd(start + count, last.stop, last.physical_offset)
         return _NONE
 
     def _kept(self, start: int, physical_offset: int) -> int:
@@ -432,7 +431,7 @@ class BatchQueueFiles(FoundFiles):
 
     def entries_before(self, log_end: int) -> _Entries:
         """Return all entries of messages that end at or before `log_end`, in file order and native byte order."""
-        found = [np.empty(0, _ENTRY_DTYPE)]
+        blocks = [np.empty(0, _ENTRY_DTYPE)]
         for start in self.starts:
             entries = self._read(start, self._sizes[start] // BATCH_ENTRY_BYTES).astype(
                 _ENTRY_DTYPE
@@ -442,8 +441,8 @@ class BatchQueueFiles(FoundFiles):
             )
             good &= entries["physical_offset"] >= 0
             good &= entries["physical_offset"] <= log_end - entries["size"].astype(np.int64)
-            found.append(entries[good])
-        return np.concatenate(found)
+            blocks.append(entries[good])
+        return np.concatenate(blocks)
 
     def hold(self, entries: _Entries, disk: Disk) -> BatchEnd:
         """Replace the queue's entries by `entries`, durably. Files that already have the right content are not touched.
@@ -483,8 +482,8 @@ class BatchQueueFiles(FoundFiles):
 
     def _hold(self, start: int, data: bytes, disk: Disk) -> None:
         size = self._sizes.get(start, 0)
-        there = self._read(start, size // BATCH_ENTRY_BYTES).tobytes() if size else b""
-        if there[: len(data)] == data and size == self.file_bytes:
+        content = self._read(start, size // BATCH_ENTRY_BYTES).tobytes() if size else b""
+        if content[: len(data)] == data and size == self.file_bytes:
             return
         disk.create_folder(self.folder)
         disk.replace(self.path(start), data + bytes(self.file_bytes - len(data)))
@@ -501,7 +500,7 @@ class BatchQueueFiles(FoundFiles):
 
     def ends_at(self, entries: int) -> bool:
         """Return whether the queue has no more files than its first `entries` entries need."""
-        return not self._others and (not self.starts or self.starts[-1] < max(entries, 1))
+        return not self._odd_files and (not self.starts or self.starts[-1] < max(entries, 1))
 
 
 class BatchSizes:

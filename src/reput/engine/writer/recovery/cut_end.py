@@ -53,7 +53,7 @@ from reput.format.file_names import (
     OWNER_FILE,
 )
 from reput.format.json_budget import parse_json
-from reput.io import Disk, FileReader, data_runs, read_file
+from reput.io import Disk, FileReader, data_runs
 
 CutReason = Literal["asked", "power_cut", "remains", "record_crc"]
 REASONS: dict[CutReason, str] = {
@@ -134,7 +134,7 @@ class OwnerRecord:
     def read(cls, store: Path) -> OwnerRecord | None:
         """Read the record of the last owner. Return None if it is missing or damaged. Raises StoreAccessError."""
         try:
-            return cls.decode(read_file(store / OWNER_FILE, MOST_OWNER_BYTES))
+            return cls.decode(FileReader.content_of(store / OWNER_FILE, MOST_OWNER_BYTES))
         except StoreNotFoundError:
             return None
 
@@ -168,7 +168,9 @@ def find_cut_end(
             newest = max([newest, *rows["store_timestamp"][right].tolist()])
     if first < 0:
         return None
-    entries = sum(int(found.any(axis=1).sum()) for _, found in _entries_after(queues, end))
+    entries = sum(
+        int(is_written.any(axis=1).sum()) for _, is_written in _entries_after(queues, end)
+    )
     return CutEnd(end, stop, first, messages, entries, newest)
 
 
@@ -305,11 +307,13 @@ def _entries_after(
     queues: Mapping[Queue, QueueFiles], end: int
 ) -> Iterator[tuple[tuple[Queue, int], npt.NDArray[np.uint32]]]:
     """Yield, for each queue file with entries of messages at or after `end`, the file with only these entries."""
-    for queue, found in queues.items():
-        for start, entries in found.all_entries(found.first_at(end, found.first, found.stop)):
-            file_start = found.file_start(start)
+    for queue, queue_files in queues.items():
+        for start, entries in queue_files.all_entries(
+            queue_files.first_at(end, queue_files.first, queue_files.stop)
+        ):
+            file_start = queue_files.file_start(start)
             after = (physical_offsets(entries) >= end) & (sizes(entries) > 0) & ~is_blank(entries)
             if after.any():
-                kept = np.zeros((start - file_start + len(entries), entries.shape[1]), np.uint32)
-                kept[start - file_start :][after] = entries[after]
-                yield (queue, file_start), kept
+                padded = np.zeros((start - file_start + len(entries), entries.shape[1]), np.uint32)
+                padded[start - file_start :][after] = entries[after]
+                yield (queue, file_start), padded

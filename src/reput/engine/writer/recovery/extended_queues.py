@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.base import StoreConfig
-from reput.core import ConsumeQueueSetReader, ExtensionFiles, Queue, offset_entries, queue_folder
-from reput.engine.compare.found import resolve_units
+from reput.core import ExtensionFiles, Queue, offset_entries, queue_folder
+from reput.engine.compare import resolve_units
 from reput.engine.writer.recovery.queue_files import QueueFiles
 from reput.format.consume_queue_ext import LAST_ADDRESS, position_of
 from reput.format.dtypes import ENTRY_DTYPE
@@ -37,6 +37,31 @@ class ExtendedQueueFiles(QueueFiles):
     def __init__(self, folder: Path, queue_entries: int, units: Path) -> None:
         super().__init__(folder, queue_entries)
         self.units = units
+
+    @classmethod
+    def _in(cls, store: Path, name: Queue, config: StoreConfig) -> QueueFiles:
+        folders = store / CONSUME_QUEUE_FOLDER, store / EXTENSION_FOLDER
+        queue, units = (queue_folder(folder, *name) for folder in folders)
+        return cls(queue, config.queue_entries, units)
+
+    @staticmethod
+    def cut_units(
+        found: Mapping[Queue, QueueFiles],
+        kept: Mapping[Queue, int],
+        config: StoreConfig,
+        disk: Disk,
+    ) -> dict[Queue, int]:
+        """Remove the units after the unit of each queue's last entry.
+
+        Return, for each queue, the byte offset in its extension files after the last remaining unit. `kept` has the
+        position after each queue's last entry. Raises StoreAccessError.
+        """
+        ends = {}
+        for name, queue in found.items():
+            if isinstance(queue, ExtendedQueueFiles):
+                ends[name] = end = queue.units_end(kept.get(name, 0))
+                _cut(queue.units, end, config.extension_file_bytes, disk)
+        return ends
 
     def read_padded(self, position: int, count: int) -> npt.NDArray[np.uint32]:
         """See QueueFiles.
@@ -83,33 +108,6 @@ class ExtendedQueueFiles(QueueFiles):
                     unit = ExtensionFiles(str(self.units), files).unit(last)
                 return position_of(last) + (0 if unit is None else unit.size_bytes)
         return 0
-
-
-def find_extended_queues(store: Path, config: StoreConfig) -> dict[Queue, QueueFiles]:
-    """See `queue_files.find_queues`. Raises StoreError for wrong file sizes."""
-    folders = store / CONSUME_QUEUE_FOLDER, store / EXTENSION_FOLDER
-    return {
-        Queue(*name): ExtendedQueueFiles(
-            queue_folder(folders[0], *name), config.queue_entries, queue_folder(folders[1], *name)
-        )
-        for name in ConsumeQueueSetReader(store).list()
-    }
-
-
-def cut_units(
-    found: Mapping[Queue, QueueFiles], kept: Mapping[Queue, int], config: StoreConfig, disk: Disk
-) -> dict[Queue, int]:
-    """Remove the units after the unit of each queue's last entry.
-
-    Return, for each queue, the byte offset in its extension files after the last remaining unit. `kept` has the
-    position after each queue's last entry. Raises StoreAccessError.
-    """
-    ends = {}
-    for name, queue in found.items():
-        if isinstance(queue, ExtendedQueueFiles):
-            ends[name] = end = queue.units_end(kept.get(name, 0))
-            _cut(queue.units, end, config.extension_file_bytes, disk)
-    return ends
 
 
 def _cut(folder: Path, end: int, file_bytes: int, disk: Disk) -> None:

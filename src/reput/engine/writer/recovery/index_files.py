@@ -28,8 +28,7 @@ from reput.format.index_file import (
     decode_item,
     item_position,
 )
-from reput.io import Disk
-from reput.io.mapped_file import MappedFiles
+from reput.io import Disk, MappedFiles
 from reput.kernels.entry_checks import check_items
 
 _ITEM_WORDS = ITEM_BYTES // 4
@@ -109,9 +108,9 @@ class FoundIndexFile:
     ) -> int:
         """Count the consecutive items from `number` on that have these hashes and physical offsets."""
         items = self.items[number : number + len(key_hash)]
-        found = items[:, 1].byteswap().astype(np.int64) << 32 | items[:, 2].byteswap()
-        same = (items[:, 0].byteswap() == key_hash) & (found == offsets)
-        return len(same) if same.all() else int(np.argmin(same))
+        item_offsets = items[:, 1].byteswap().astype(np.int64) << 32 | items[:, 2].byteswap()
+        matches = (items[:, 0].byteswap() == key_hash) & (item_offsets == offsets)
+        return len(matches) if matches.all() else int(np.argmin(matches))
 
     def time_of(self, number: int) -> int:
         """Return the store timestamp (ms) of an item's message, rounded down to the second."""
@@ -227,15 +226,15 @@ class RecoveredIndexFiles:
         Items before `durable` are already durable. If `is_dirty`, as after a crash, bytes after the items are cleared.
         """
         # Files after the first damage are deleted as well: dispatch writes their items again, in sequence.
-        kept = [first < number for first in self._firsts].count(True)
-        for file in reversed(self.files[kept:]):
+        count = [first < number for first in self._firsts].count(True)
+        for file in reversed(self.files[count:]):
             file.close()
             disk.delete(file.path)
-        if len(self.files) > kept:
+        if len(self.files) > count:
             disk.sync_folder(self._folder)
-        del self.files[kept:]
+        del self.files[count:]
         last = None
-        if kept:
+        if count:
             file, item = self._place(number - 1)
             last = IndexFileWriter(file.path, self._config, disk)
             if is_dirty or not file.is_whole or item + 1 < file.count:

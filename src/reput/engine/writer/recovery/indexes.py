@@ -37,7 +37,7 @@ from reput.core import (
     ranges_of,
 )
 from reput.engine.compare import Placement, in_ranges
-from reput.engine.writer.recovery.batch_queues import BatchComparison, BatchSizes
+from reput.engine.writer.recovery.batch_queues import BatchComparison, BatchSizes, batches_agree
 from reput.engine.writer.recovery.index_files import RecoveredIndexFiles
 from reput.engine.writer.recovery.queue_files import QueueFiles
 from reput.engine.writer.recovery.queue_matching import (
@@ -48,13 +48,18 @@ from reput.engine.writer.recovery.queue_matching import (
     out_of_order,
 )
 from reput.engine.writer.recovery.queue_survey import QueueSurvey
-from reput.engine.writer.recovery.recovery_point import RecoveryPoint
+from reput.engine.writer.recovery.recovery_point import (
+    RecoveryPoint,
+    expired_unindexed,
+    read_recovery_point,
+)
 from reput.engine.writer.recovery.report import RecoveryReport
 from reput.format.commit_log import MIN_RECORD_BYTES, read_size_and_magic
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
+    RECOVERY_POINT_FILE,
     is_folder_name,
 )
 from reput.format.record_crc import record_crc_ok
@@ -375,6 +380,47 @@ def _place(wrong: int | None, trusted: OffsetRange | None, begin: int) -> int | 
     return begin
 
 
+def trusted_point(
+    folder: Path,
+    queues: dict[Queue, QueueFiles],
+    config: StoreConfig,
+    report: RecoveryReport,
+    batch_topics: frozenset[str],
+    first: CommitLogFile | None,
+    *,
+    name: str = RECOVERY_POINT_FILE,
+    may_be_touched: bool = True,
+) -> tuple[RecoveryPoint | None, bool]:
+    """Return the recovery point of the indexes in `folder`, and whether nothing has changed since a clean shutdown.
+
+    The point is None if nothing shows that the indexes are complete up to it. If messages of the log expired before
+    they were indexed, the report gets a finding.
+
+    Args:
+        folder: The folder with the indexes.
+        queues: Their ConsumeQueues.
+        config: Sizes of files.
+        report: States where the log begins.
+        batch_topics: Topics with batch queues.
+        first: First file of the log; None if messages of the log cannot have expired.
+        name: Name of the file with the recovery point.
+        may_be_touched: See `read_recovery_point`.
+
+    Raises StoreAccessError, and StoreError for wrong file sizes.
+    """
+    known, closed = read_recovery_point(
+        folder, config, report.log_begin, queues, name, may_be_touched
+    )
+    if first is not None:
+        report.expired_unindexed = expired_unindexed(first, known, queues.values())
+    # If all messages before the recovery point have expired, the point says nothing about the remaining messages.
+    if known is not None and known.end < report.log_begin:
+        known = None
+    if known is not None and not batches_agree(folder, batch_topics, config, known, closed):
+        known = None
+    return known, closed
+
+
 class CutIndexes(NamedTuple):
     """The remaining queues, and the last IndexFile (None if no IndexFile remains), open for appending."""
 
@@ -414,6 +460,23 @@ class FoundIndexes:
         self._kept: dict[Queue, KeptQueue] = {}
         self._refused: dict[Queue, int] = {}
         self.skipped: frozenset[int] = frozenset()
+
+    @staticmethod
+    def reopen_unchanged(
+        folder: Path, config: StoreConfig, disk: Disk, known: RecoveryPoint
+    ) -> CutIndexes:
+        """Open indexes that have not changed since `known` was written at a clean shutdown."""
+        queues = {
+            name: ConsumeQueueWriter(
+                queue_folder(folder / CONSUME_QUEUE_FOLDER, *name), config.queue_entries, *end, disk
+            )
+            for name, end in known.queues.items()
+        }
+        paths = index_paths(folder / INDEX_FOLDER)
+        for name, size in known.refused.items():
+            if name in queues:
+                queues[name].refused_bytes = size
+        return CutIndexes(queues, IndexFileWriter(paths[-1], config, disk) if paths else None)
 
     def after_rebuild(self, end: int) -> RecoveryPoint:
         """Return the recovery point after a rebuild.
@@ -614,20 +677,3 @@ class FoundIndexes:
         elif redo_last and compared.last_message is not None:
             report.index_from = min(report.index_from, compared.last_message)
         return index.cut(number, compared.index_begin, log, self._disk, is_dirty=redo_last)
-
-
-def reopen_unchanged(
-    folder: Path, config: StoreConfig, disk: Disk, known: RecoveryPoint
-) -> CutIndexes:
-    """Open indexes that have not changed since `known` was written at a clean shutdown."""
-    queues = {
-        name: ConsumeQueueWriter(
-            queue_folder(folder / CONSUME_QUEUE_FOLDER, *name), config.queue_entries, *end, disk
-        )
-        for name, end in known.queues.items()
-    }
-    paths = index_paths(folder / INDEX_FOLDER)
-    for name, size in known.refused.items():
-        if name in queues:
-            queues[name].refused_bytes = size
-    return CutIndexes(queues, IndexFileWriter(paths[-1], config, disk) if paths else None)

@@ -155,8 +155,8 @@ def _refuse_without_crc(log: CommitLogReader, physical_offset: int) -> None:
     data, layout = record.record(), record.layout
     if layout.properties_bytes and not data.endswith(PROPERTY_SEPARATOR.encode()):
         return
-    following = _located(log, physical_offset + layout.total_bytes)
-    if following is None or not _has_crc(following):
+    next_record = _located(log, physical_offset + layout.total_bytes)
+    if next_record is None or not _has_crc(next_record):
         raise StoreError(
             f"{log.source.name}: offset {physical_offset}: this record has no CRC, so a broker "
             f"with forceVerifyPropCRC would end the log here; recover without this setting"
@@ -178,13 +178,13 @@ def truncate_log(files: list[CommitLogFile], end: int, disk: Disk, report: Recov
     """Delete the files after `end`, and clear the bytes after `end` in its file, durably."""
     # Delete the newest file first, so that the remaining files have no hole between them after a power cut.
     while files[-1].start > end:
-        gone = files.pop()
-        if _is_empty(gone):
-            report.empty_files.append(gone.path)
-        disk.delete(Path(gone.path))
+        file = files.pop()
+        if _is_empty(file):
+            report.empty_files.append(file.path)
+        disk.delete(Path(file.path))
         # Sync after each deletion: the disk may otherwise reorder deletions, and leave a hole.
-        disk.sync_folder(Path(gone.path).parent)
-        report.deleted_files.append(gone.path)
+        disk.sync_folder(Path(file.path).parent)
+        report.deleted_files.append(file.path)
     last = files[-1]
     if last.start <= end < last.end:
         report.truncated_bytes = _clear(last, end - last.start, disk)

@@ -56,12 +56,12 @@ class FoundFiles:
         # Size of each file in bytes, by number of its first entry.
         self._sizes: dict[int, int] = {}
         # Files whose names do not fit the file size. They are deleted.
-        self._others: list[Path] = []
+        self._odd_files: list[Path] = []
         for start, entry in offset_entries(str(folder)):
             path = Path(entry.path)
             # Every file of a queue begins at a multiple of the file size. So this file does not belong to the queue.
             if start % file_bytes:
-                self._others.append(path)
+                self._odd_files.append(path)
                 continue
             size = path.stat().st_size
             if size > file_bytes:
@@ -84,12 +84,12 @@ class FoundFiles:
         """
         start = position - position % self._file_entries
         is_begun = is_begun and start == position
-        kept = position + is_begun
+        stop = position + is_begun
         # Delete the newest file first, so that the remaining files have no hole between them after a power cut.
-        gone = [self.path(other) for other in reversed(self.starts) if other >= kept]
-        for path in (*self._others, *gone):
+        paths = [self.path(other) for other in reversed(self.starts) if other >= stop]
+        for path in (*self._odd_files, *paths):
             disk.delete(path)
-        if gone or self._others:
+        if paths or self._odd_files:
             disk.sync_folder(self.folder)
         if start in self._sizes and (start < position or is_begun):
             keep = (position - start) * self._kind.entry_bytes
@@ -116,6 +116,16 @@ class QueueFiles(FoundFiles):
         super().__init__(folder, CONSUME_QUEUE, queue_entries * ENTRY_BYTES)
         self._find_stop()
 
+    @classmethod
+    def all_of(cls, store: Path, config: StoreConfig) -> dict[Queue, QueueFiles]:
+        """Return the files of all ConsumeQueues of a store. Raises StoreError for wrong file sizes."""
+        names = (Queue(*name) for name in ConsumeQueueSetReader(store).list())
+        return {name: cls._in(store, name, config) for name in names}
+
+    @classmethod
+    def _in(cls, store: Path, name: Queue, config: StoreConfig) -> QueueFiles:
+        return cls(queue_folder(store / CONSUME_QUEUE_FOLDER, *name), config.queue_entries)
+
     def _find_stop(self) -> None:
         self.starts = sorted(self._sizes)
         self.first = self.stop = self.starts[0] if self.starts else 0
@@ -136,7 +146,7 @@ class QueueFiles(FoundFiles):
 
         A file may begin exactly there, because a broker creates the next file in advance.
         """
-        return not self._others and (not self.starts or self.starts[-1] <= position)
+        return not self._odd_files and (not self.starts or self.starts[-1] <= position)
 
     def file_start(self, position: int) -> int:
         """Return the first position of the file that contains, or would contain, `position`."""
@@ -160,10 +170,10 @@ class QueueFiles(FoundFiles):
         while done < count:
             within = (position + done) % self._file_entries
             start, part = position + done - within, data[done : done + self._file_entries - within]
-            there = max(self._sizes.get(start, 0) // ENTRY_BYTES - within, 0)
-            if there:
+            present = max(self._sizes.get(start, 0) // ENTRY_BYTES - within, 0)
+            if present:
                 with FileReader(str(self.path(start))) as reader:
-                    target = part[:there].reshape(-1).view(np.uint8)
+                    target = part[:present].reshape(-1).view(np.uint8)
                     reader.read_into(target, within * ENTRY_BYTES)
             done += len(part)
         return data
@@ -191,9 +201,9 @@ class QueueFiles(FoundFiles):
         if position < stop and self.entry(position) != PRE_BLANK:
             return position
         for begin in range(position, stop, _SOME_ENTRIES):
-            other = _not_blank(self.read(begin, min(_SOME_ENTRIES, stop - begin)))
-            if len(other):
-                return begin + int(other[0])
+            rows = _not_blank(self.read(begin, min(_SOME_ENTRIES, stop - begin)))
+            if len(rows):
+                return begin + int(rows[0])
         return max(position, stop)
 
     def last_before(self, position: int) -> int:
@@ -203,9 +213,9 @@ class QueueFiles(FoundFiles):
             # The usual case: the last entry leads to a message, and one small read suffices.
             if stop == position and stop - 1 >= begin and self.entry(stop - 1) != PRE_BLANK:
                 return stop - 1
-            other = _not_blank(self.read(begin, stop - begin))
-            if len(other):
-                return begin + int(other[-1])
+            rows = _not_blank(self.read(begin, stop - begin))
+            if len(rows):
+                return begin + int(rows[-1])
         return -1
 
     @property
@@ -236,8 +246,8 @@ class QueueFiles(FoundFiles):
             count = int(written_entries(part, before))
             if count < len(part):
                 return begin + count
-            others = _not_blank(part)
-            before = int(physical_offsets(part[others[-1:]])[0]) if len(others) else before
+            rows = _not_blank(part)
+            before = int(physical_offsets(part[rows[-1:]])[0]) if len(rows) else before
         return max(position, self.stop)
 
     def has_data_from(self, position: int) -> bool:
@@ -285,11 +295,11 @@ class QueueFiles(FoundFiles):
 
     def delete_before(self, position: int, disk: Disk) -> None:
         """Delete the files that end before a position, oldest first. Raises StoreAccessError."""
-        gone = [start for start in self.starts if start + self._file_entries <= position]
-        for start in gone:
+        starts = [start for start in self.starts if start + self._file_entries <= position]
+        for start in starts:
             disk.delete(self.path(start))
             del self._sizes[start]
-        if gone:
+        if starts:
             disk.sync_folder(self.folder)
             self._find_stop()
 
@@ -338,14 +348,3 @@ def is_blank(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
 
 def _not_blank(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
     return np.flatnonzero(~is_blank(entries))
-
-
-def find_queues(store: Path, config: StoreConfig) -> dict[Queue, QueueFiles]:
-    """Return the files of all ConsumeQueues. Raises StoreError for wrong file sizes."""
-    folder = store / CONSUME_QUEUE_FOLDER
-    return {
-        Queue(topic, queue_id): QueueFiles(
-            queue_folder(folder, topic, queue_id), config.queue_entries
-        )
-        for topic, queue_id in ConsumeQueueSetReader(store).list()
-    }

@@ -218,10 +218,10 @@ class QueueMatching:
             stated, offsets, expected = stated[:after], offsets[:after], expected[:after]
         if survey is None or not len(offsets):
             return
-        found = survey.read(part.rank, len(offsets))
+        words = survey.read(part.rank, len(offsets))
         # In nearly all batches of the scan, all entries of the queue are right, so one comparison of bytes suffices.
-        is_same = len(found) == len(offsets) and bool((found == expected).all())
-        if is_same and not survey.has_twice(part.rank + len(found) - 1):
+        is_same = len(words) == len(offsets) and bool((words == expected).all())
+        if is_same and not survey.has_twice(part.rank + len(words) - 1):
             self._take(part, survey, offsets, stated)
         else:
             self._match(part, survey, offsets, stated, expected, scanned, unread)
@@ -259,10 +259,10 @@ class QueueMatching:
     def _count_moved(
         self, part: QueuePart, numbers: Offsets, offsets: Offsets, stated: Offsets
     ) -> None:
-        moved = np.flatnonzero(numbers != stated)
+        rows = np.flatnonzero(numbers != stated)
         # Entries of a light queue (LMQ) have consecutive numbers, which may differ from the queue offsets in messages.
-        if len(moved) and not self._is_light:
-            part.moved.add(len(moved), int(offsets[moved[0]]))
+        if len(rows) and not self._is_light:
+            part.moved.add(len(rows), int(offsets[rows[0]]))
 
     def _match(
         self,
@@ -275,15 +275,15 @@ class QueueMatching:
         unread: Sequence[OffsetRange],
     ) -> None:
         stop = survey.rank_at(scanned.stop, part.rank)
-        found = survey.read(part.rank, stop - part.rank)
-        numbers = survey.numbers(part.rank, len(found))
-        there = physical_offsets(found)
-        place = np.minimum(np.searchsorted(offsets, there), len(offsets) - 1)
-        is_real = ~is_blank(found)
+        words = survey.read(part.rank, stop - part.rank)
+        numbers = survey.numbers(part.rank, len(words))
+        entry_offsets = physical_offsets(words)
+        place = np.minimum(np.searchsorted(offsets, entry_offsets), len(offsets) - 1)
+        is_real = ~is_blank(words)
         # Match by physical offset, so that a lost or additional entry does not affect later entries.
-        matches = (offsets[place] == there) & is_real
-        is_lost = is_real & ~matches & in_ranges(there, unread)
-        differs = matches & (found != expected[place]).any(axis=1)
+        matches = (offsets[place] == entry_offsets) & is_real
+        is_lost = is_real & ~matches & in_ranges(entry_offsets, unread)
+        differs = matches & (words != expected[place]).any(axis=1)
         if differs.any():
             part.wrong.append((numbers[differs], expected[place[differs]]))
         part.kept += int(np.count_nonzero(is_lost))
@@ -298,7 +298,7 @@ class QueueMatching:
         solid = matches | is_lost
         if survey.is_ordered:
             self._count_moved(part, numbers[matches], offsets[right], stated[right])
-            self._find_places(part, survey, missing, there[solid], numbers[solid], stop)
+            self._find_places(part, survey, missing, entry_offsets[solid], numbers[solid], stop)
             part.solid = int(numbers[solid][-1]) if solid.any() else part.solid
         else:
             part.matched.append(part.rank + np.flatnonzero(matches))
@@ -377,13 +377,13 @@ class QueueMatching:
         stop = survey.rank_at(physical_offset, part.rank)
         if stop == part.rank:
             return
-        found = survey.read(part.rank, stop - part.rank)
-        lost = ~is_blank(found) & in_ranges(physical_offsets(found), unread)
+        words = survey.read(part.rank, stop - part.rank)
+        lost = ~is_blank(words) & in_ranges(physical_offsets(words), unread)
         part.kept += int(np.count_nonzero(lost))
         if not survey.is_ordered:
             part.unread.append(part.rank + np.flatnonzero(lost))
         elif lost.any():
-            part.solid = int(survey.numbers(part.rank, len(found))[lost][-1])
+            part.solid = int(survey.numbers(part.rank, len(words))[lost][-1])
         part.rank = stop
 
     def kept(self, part: QueuePart) -> KeptQueue:
@@ -427,10 +427,12 @@ class QueueMatching:
         first = int(np.argmin(numbers))
         number, offset = int(numbers[first]), int(physical_offsets(words[first : first + 1])[0])
         if survey.is_ordered:
-            there = number + np.flatnonzero(~is_blank(survey.read(number, survey.stop - number)))
+            positions = number + np.flatnonzero(
+                ~is_blank(survey.read(number, survey.stop - number))
+            )
         else:
-            there = survey.numbers(0, survey.stop)
-        after = np.unique(np.concatenate([there[there >= number], numbers]))
+            positions = survey.numbers(0, survey.stop)
+        after = np.unique(np.concatenate([positions[positions >= number], numbers]))
         # Dispatch gives entries consecutive numbers. So each entry gets its old number again only if the old numbers
         # have no gaps.
         is_certain = len(after) == int(after[-1]) + 1 - number and not part.moved.count
@@ -472,9 +474,9 @@ class QueueMatching:
         missing = self._with_place(part, missing, offsets, numbers, (floor, -1), last)
         placed, words = self._placed(part, missing)
         for wrong, right in part.wrong:
-            is_there = np.isin(wrong, numbers)
-            placed = np.concatenate([placed, wrong[is_there]])
-            words = np.concatenate([words, right[is_there]])
+            is_present = np.isin(wrong, numbers)
+            placed = np.concatenate([placed, wrong[is_present]])
+            words = np.concatenate([words, right[is_present]])
         written = len(placed)
         if written and survey.found.has_units:
             again = self._kept_before_wrong(part, survey, placed, words)
@@ -538,11 +540,11 @@ class QueueMatching:
             return (missing.low + 1 + within)[fits], missing.words[fits]
         # Queue offsets must ascend. Choose the largest set of messages with ascending queue offsets, so that few remain
         # without an entry.
-        chosen = ascending(missing.stated)
-        refused = np.setdiff1d(np.arange(len(missing.stated)), chosen)
+        rows = ascending(missing.stated)
+        refused = np.setdiff1d(np.arange(len(missing.stated)), rows)
         if len(refused):
             part.unplaced.add(len(refused), int(missing.offsets[refused[0]]))
-        return missing.stated[chosen], missing.words[chosen]
+        return missing.stated[rows], missing.words[rows]
 
 
 class KeptQueue(NamedTuple):
@@ -577,24 +579,24 @@ def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArra
     # Sort the rows by physical offset, but the entries of one message by descending position in the queue. Then no
     # ascending sequence of positions can contain two entries of one message.
     order = np.lexsort((-numbers, offsets))
-    chosen = order[ascending(numbers[order])]
+    rows = order[ascending(numbers[order])]
     is_stated = numbers == stated
-    for at in np.flatnonzero(~is_stated[chosen]).tolist():
-        row = chosen[at]
-        low = numbers[chosen[at - 1]] if at else -1
-        high = numbers[chosen[at + 1]] if at + 1 < len(chosen) else 2**62
+    for at in np.flatnonzero(~is_stated[rows]).tolist():
+        row = rows[at]
+        low = numbers[rows[at - 1]] if at else -1
+        high = numbers[rows[at + 1]] if at + 1 < len(rows) else 2**62
         first, stop = np.searchsorted(offsets[order], [offsets[row], offsets[row] + 1])
-        for other in order[first:stop]:
-            if is_stated[other] and low < numbers[other] < high:
-                chosen[at] = other
-    return chosen
+        for candidate in order[first:stop]:
+            if is_stated[candidate] and low < numbers[candidate] < high:
+                rows[at] = candidate
+    return rows
 
 
 def _with_blanks(
-    numbers: Offsets, words: RawEntries, wanted: Offsets
+    numbers: Offsets, words: RawEntries, positions: Offsets
 ) -> tuple[Offsets, RawEntries]:
-    """Add a pre-blank entry for each number in `wanted` that has no entry. Return all entries in order of number."""
-    holes = np.setdiff1d(wanted, numbers)
+    """Add a pre-blank entry for each of `positions` that has no entry. Return all entries in order of number."""
+    holes = np.setdiff1d(positions, numbers)
     numbers = np.concatenate([numbers, holes])
     words = np.concatenate([words, np.tile(BLANK_WORDS, (len(holes), 1))])
     order = np.argsort(numbers)

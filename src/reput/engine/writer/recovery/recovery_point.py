@@ -51,7 +51,7 @@ from reput.format.file_names import (
 )
 from reput.format.index_file import HEADER_BYTES, decode_header
 from reput.format.json_budget import parse_json
-from reput.io import Disk, FileReader, read_file
+from reput.io import Disk, FileReader
 from reput.kernels.entry_checks import written_entries
 
 _MOST_BYTES, _MOST_VALUES = 1 << 28, 8 << 20  # A queue has 7 values.
@@ -94,29 +94,29 @@ class RecoveryPointWriter:
         self._store, self._config, self._disk, self._name = store, config, disk, name
         self._looks: dict[Path, Look] = {}  # Full files do not change, so each is read once.
 
-    def write(self, known: RecoveryPoint, closing: bool = False) -> None:
-        """Write `known`. Everything that it covers must be durable. Raises StoreAccessError."""
+    def write(self, point: RecoveryPoint, closing: bool = False) -> None:
+        """Write `point`. Everything that it covers must be durable. Raises StoreAccessError."""
         folder, entries = self._store / CONSUME_QUEUE_FOLDER, self._config.queue_entries
         begun = {
             name
-            for name, (position, _) in known.queues.items()
+            for name, (position, _) in point.queues.items()
             if position % entries == 0 and _queue_file(folder, name, position).exists()
         }
-        known = replace(known, begun=frozenset(begun))
+        point = replace(point, begun=frozenset(begun))
         queues = [
             [*name, *end, self._full_queue_files(name, end[0]), name in begun]
-            for name, end in sorted(known.queues.items())
+            for name, end in sorted(point.queues.items())
         ]
         content: dict[str, Any] = {
             "form": _FORM,
-            "end": known.end,
+            "end": point.end,
             "lock": locked_at(self._store),
             "queues": queues,
-            "batches": [[*name, *end] for name, end in sorted(known.batches.items())],
-            "index": [known.index_name, known.index_count, self._full_index_files(known)],
-            "lost": known.lost,
-            "refused": [[*name, size] for name, size in sorted(known.refused.items())],
-            "closed": _digest(self._store, known, self._config) if closing else "",
+            "batches": [[*name, *end] for name, end in sorted(point.batches.items())],
+            "index": [point.index_name, point.index_count, self._full_index_files(point)],
+            "lost": point.lost,
+            "refused": [[*name, size] for name, size in sorted(point.refused.items())],
+            "closed": _digest(self._store, point, self._config) if closing else "",
         }
         self._disk.replace(self._store / self._name, json.dumps(content).encode())
 
@@ -125,24 +125,24 @@ class RecoveryPointWriter:
         entries = self._config.queue_entries
         if position < entries:
             return []
-        found = QueueFiles(folder, entries)
+        files = QueueFiles(folder, entries)
         looks = []
-        for start in found.starts:
+        for start in files.starts:
             if start + entries <= position:
-                path = found.path(start)
+                path = files.path(start)
                 if path not in self._looks:
                     # Read the modification time before the content, so that a later change of the file is noticed.
                     changed = path.stat().st_mtime_ns
-                    last = found.entry(start + entries - 1)
+                    last = files.entry(start + entries - 1)
                     offset = -1 if last is None else last.physical_offset
                     self._looks[path] = (start, changed, offset)
                 looks.append(self._looks[path])
         return looks
 
-    def _full_index_files(self, known: RecoveryPoint) -> list[Look]:
+    def _full_index_files(self, point: RecoveryPoint) -> list[Look]:
         looks = []
         for path in index_paths(self._store / INDEX_FOLDER):
-            if path.name < known.index_name:
+            if path.name < point.index_name:
                 if path not in self._looks:
                     changed = path.stat().st_mtime_ns
                     with FileReader(str(path)) as reader:
@@ -172,11 +172,11 @@ def read_recovery_point(
     If a clean shutdown wrote the point, but files changed later, the point is returned only with `may_be_touched`.
     """
     try:
-        content = parse_json(read_file(store / name, _MOST_BYTES), _MOST_VALUES)
+        content = parse_json(FileReader.content_of(store / name, _MOST_BYTES), _MOST_VALUES)
         # A broker that started after the recovery point was written has locked `lock`, and may have changed every file.
         if content["form"] != _FORM or content["lock"] != locked_at(store):
             return None, False
-        known = RecoveryPoint(
+        point = RecoveryPoint(
             int(content["end"]),
             {
                 Queue(str(topic), int(queue_id)): (int(position), int(end))
@@ -197,108 +197,108 @@ def read_recovery_point(
         )
         # The digest covers only files that the point names. So also check that no queue has a later file, and that no
         # other queue has files.
-        closed = content["closed"] == _digest(store, known, config) and all(
-            found.ends_at(known.queues[queue][0]) if queue in known.queues else not found.starts
-            for queue, found in queues.items()
+        is_closed = content["closed"] == _digest(store, point, config) and all(
+            files.ends_at(point.queues[queue][0]) if queue in point.queues else not files.starts
+            for queue, files in queues.items()
         )
-        if content["closed"] and not (closed or may_be_touched):
+        if content["closed"] and not (is_closed or may_be_touched):
             return None, False
         # A queue has entries of messages before the recovery point, but the point does not list it. So the queue was
         # copied into the store later.
         if any(
-            found.has_before(known.end)
-            for queue, found in queues.items()
-            if queue not in known.queues
+            files.has_before(point.end)
+            for queue, files in queues.items()
+            if queue not in point.queues
         ):
             return None, False
         for topic, queue_id, position, end, looks, _ in content["queues"]:
-            found = queues[Queue(topic, queue_id)]
-            if not _queue_is_good(found, position, end, looks, log_begin, config, closed):
+            files = queues[Queue(topic, queue_id)]
+            if not _queue_is_good(files, position, end, looks, log_begin, config, is_closed):
                 return None, False
-        if not _index_is_good(store, known, content["index"][2], log_begin):
+        if not _index_is_good(store, point, content["index"][2], log_begin):
             return None, False
     # Without a valid recovery point, everything is compared with the log, which is slower but always right.
     except (OSError, ValueError, TypeError, LookupError, StoreError):
         return None, False
-    return known, closed
+    return point, is_closed
 
 
 def _queue_is_good(
-    found: QueueFiles,
+    files: QueueFiles,
     position: int,
     end: int,
     looks: list[Look],
     log_begin: int,
     config: StoreConfig,
-    closed: bool,
+    is_closed: bool,
 ) -> bool:
     """Return whether the queue's full files are unchanged and the written part of its last file is valid."""
     entries = config.queue_entries
-    full = [start for start in found.starts if start + entries <= position]
-    there = {start: found.path(start).stat().st_mtime_ns for start in full}
-    if not _same_but_expired(there, looks, log_begin):
+    full = [start for start in files.starts if start + entries <= position]
+    times = {start: files.path(start).stat().st_mtime_ns for start in full}
+    if not _same_but_expired(times, looks, log_begin):
         return False
-    if found.end_before(position) != end or found.stop < position:
+    if files.end_before(position) != end or files.stop < position:
         return False
     # If `closed` is true, the digest of the store's files equals the digest in the recovery point. The digest includes
     # the modification time of the queue's last file. So this file is unchanged, and its content need not be checked.
-    if closed:
+    if is_closed:
         return True
-    last_file = max(position - position % entries, found.first)
+    last_file = max(position - position % entries, files.first)
     before = -1
     for begin in range(last_file, position, _PIECE_ENTRIES):
-        part = found.read(begin, min(_PIECE_ENTRIES, position - begin))
+        part = files.read(begin, min(_PIECE_ENTRIES, position - begin))
         if written_entries(part, before) < len(part):
             return False
-        last = found.entry(begin + len(part) - 1)
+        last = files.entry(begin + len(part) - 1)
         # A pre-blank entry leads to no message, so it sets no lower bound for the next entries.
         before = -1 if last is None or last == PRE_BLANK else last.physical_offset
     return True
 
 
-def _index_is_good(store: Path, known: RecoveryPoint, looks: list[Look], log_begin: int) -> bool:
-    there = {
+def _index_is_good(store: Path, point: RecoveryPoint, looks: list[Look], log_begin: int) -> bool:
+    times = {
         path.name: path.stat().st_mtime_ns
         for path in index_paths(store / INDEX_FOLDER)
-        if path.name < known.index_name
+        if path.name < point.index_name
     }
-    return _same_but_expired(there, looks, log_begin)
+    return _same_but_expired(times, looks, log_begin)
 
 
-def _same_but_expired(there: dict[Any, int], looks: list[Look], log_begin: int) -> bool:
+def _same_but_expired(times: dict[Any, int], looks: list[Look], log_begin: int) -> bool:
     """Return whether the files are the recorded files. Only the oldest files may be missing, if they have expired."""
     noted = {name: changed for name, changed, _ in looks}
-    gone = [look for look in looks if look[0] not in there]
-    oldest = [look[0] for look in looks[: len(gone)]] == [look[0] for look in gone]
-    expired = all(last_offset < log_begin for _, _, last_offset in gone)
-    return oldest and expired and all(noted.get(name) == time for name, time in there.items())
+    missing = [look for look in looks if look[0] not in times]
+    oldest = [look[0] for look in looks[: len(missing)]] == [look[0] for look in missing]
+    expired = all(last_offset < log_begin for _, _, last_offset in missing)
+    return oldest and expired and all(noted.get(name) == time for name, time in times.items())
 
 
-def _digest(store: Path, known: RecoveryPoint, config: StoreConfig) -> str:
+def _digest(store: Path, point: RecoveryPoint, config: StoreConfig) -> str:
     """Return a digest of a closed store. It changes when `checkpoint`, the log or a file that can grow is modified.
 
     Full ConsumeQueue files and IndexFiles are not part of it, because the recovery point has their modification times.
     """
-    parts = [str(known.end), read_file(store / CHECKPOINT_FILE, CHECKPOINT_BYTES).hex()]
-    parts += [_look(path) for path in _files_that_grow(store, known, config)]
+    parts = [str(point.end), FileReader.content_of(store / CHECKPOINT_FILE, CHECKPOINT_BYTES).hex()]
+    parts += [_look(path) for path in _files_that_grow(store, point, config)]
     # Names that are not UTF-8 come as surrogates from the operating system.
     return sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _files_that_grow(store: Path, known: RecoveryPoint, config: StoreConfig) -> Iterator[Path]:
+def _files_that_grow(store: Path, point: RecoveryPoint, config: StoreConfig) -> Iterator[Path]:
     log = store / COMMIT_LOG_FOLDER
     names = os.listdir(log) if log.exists() else []  # A folder with only indexes has no log.
     yield from sorted(log / name for name in names if parse_offset_file_name(name) is not None)
-    for name, (position, _) in sorted(known.queues.items()):
+    for name, (position, _) in sorted(point.queues.items()):
         start = position - position % config.queue_entries
-        if start < position or name in known.begun:
+        if start < position or name in point.begun:
             yield _queue_file(store / CONSUME_QUEUE_FOLDER, name, start)
     file_bytes = config.batch_queue_file_bytes
-    for name, batch in sorted(known.batches.items()):
+    for name, batch in sorted(point.batches.items()):
         number = (batch.entries - 1) // (file_bytes // BATCH_ENTRY_BYTES)
         folder = queue_folder(store / BATCH_QUEUE_FOLDER, *name)
         yield folder / offset_file_name(number * file_bytes)
-    yield from (path for path in index_paths(store / INDEX_FOLDER) if path.name >= known.index_name)
+    yield from (path for path in index_paths(store / INDEX_FOLDER) if path.name >= point.index_name)
 
 
 def _queue_file(folder: Path, name: Queue, start: int) -> Path:
@@ -317,17 +317,17 @@ def _look(path: Path) -> str:
 
 
 def expired_unindexed(
-    first: CommitLogFile, known: RecoveryPoint | None, queues: Iterable[QueueFiles]
+    first: CommitLogFile, point: RecoveryPoint | None, queues: Iterable[QueueFiles]
 ) -> Finding | None:
     """Return a finding if messages expired before they were indexed, else None.
 
     Such messages leave no trace except a gap: the indexes end before the start of the log's `first` file. The end
-    of the indexes is the recovery point `known`, or the end of the last message that has a ConsumeQueue entry if that
+    of the indexes is the recovery `point`, or the end of the last message that has a ConsumeQueue entry if that
     is later. If neither exists, the indexes may be new, so there is no finding. Raises StoreAccessError.
     """
-    ends = [end for found in queues if (end := found.end_before(found.written)) >= 0]
-    if known is not None:
-        ends.append(known.end)
+    ends = [end for files in queues if (end := files.end_before(files.written)) >= 0]
+    if point is not None:
+        ends.append(point.end)
     end = max(ends, default=first.start)
     if end >= first.start:
         return None

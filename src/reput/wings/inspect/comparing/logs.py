@@ -20,8 +20,7 @@ from reput.core import (
     ScannedPiece,
 )
 from reput.core.log.queued_record import DISPATCHED_TRANSACTIONS
-from reput.engine.compare import unmatched
-from reput.engine.compare.columns import in_common
+from reput.engine.compare import in_common, unmatched
 from reput.errors import FormatError, MessageNotFoundError, StoreError
 from reput.format.commit_log import PHYSICAL_OFFSET_POSITION, SYS_FLAG_TRANSACTION_MASK, MessageExt
 from reput.kernels.checksum import body_crcs

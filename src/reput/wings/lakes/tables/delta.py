@@ -22,8 +22,7 @@ from reput.base import now_ms
 from reput.core import ReadMark
 from reput.engine.messages import NOTHING
 from reput.errors import MissingExtraError, UsageError
-from reput.io import is_url
-from reput.io.parquet import check_dataset
+from reput.io import Location, Parquet
 from reput.wings.lakes.commit import Commit, Staged, State, explained_by, with_column_shape
 from reput.wings.lakes.compaction import Rewrite
 from reput.wings.lakes.data_file import DataFile, RowTally
@@ -163,7 +162,7 @@ class _Delta:
         with _explained(self.name):
             found = [table.to_pyarrow_dataset() for table in tables if table is not None]
         for dataset in found:
-            check_dataset(dataset, has_pages=not is_url(self.name))
+            Parquet.check(dataset, has_pages=not Location.is_url(self.name))
         return found
 
     def _places(self, commit: Commit) -> list[tuple[str, DataFile]]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from reput.engine.messages import Widenings
 from reput.errors import MissingExtraError, StoreAccessError, StoreLockedError, UsageError
-from reput.io.parquet import parquet_dataset
+from reput.io import Parquet
 from reput.wings.lakes.commit import Commit, Staged, State, explained_by, with_column_shape
 from reput.wings.lakes.compaction import Rewrite, request_of
 from reput.wings.lakes.data_file import DataFile, RowTally
@@ -295,7 +295,7 @@ class _Iceberg:
                 with self._explained():
                     paths = [task.file.file_path for task in table.scan().plan_files()]
                 files, system = self._files.opened(paths)
-                found.append(parquet_dataset(files, system))
+                found.append(Parquet.dataset(files, system))
         return [dataset for dataset in found if dataset.files]
 
     def _load(self, name: str) -> Table | None:

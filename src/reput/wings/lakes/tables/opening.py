@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 
 from reput.base import first_line, is_out_of_reach
 from reput.errors import StoreAccessError, UsageError
-from reput.io import is_url, local_path
+from reput.io import Location
 from reput.wings.lakes.commit import Destination
 from reput.wings.lakes.control import format_of
 from reput.wings.lakes.lake_bucket import LakeBucket
@@ -133,9 +133,9 @@ def open_table(
         raise UsageError(
             f"layout {layout} does not take {' and '.join(names)}", arguments=["layout", *names]
         )
-    if is_url(folder):
+    if Location.is_url(folder):
         return _in_bucket(folder, layout, table_format, storage_options or {}, given)
-    return table_format.open(_checked(local_path(folder), layout, table_format), **given)
+    return table_format.open(_checked(Location.local_path(folder), layout, table_format), **given)
 
 
 def _in_bucket(

@@ -29,21 +29,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from reput.engine.messages import NUMBERS
-from reput.errors import UsageError
+from reput.errors import UsageError, explained
 from reput.format.json_budget import parse_json
-from reput.io import (
-    create_durable,
-    exchange,
-    explained,
-    link,
-    make_folder,
-    read_text,
-    remove_tree,
-    resolve,
-    sync_folder,
-    sync_tree,
-)
-from reput.io.parquet import opened_parquet, parquet_dataset
+from reput.io import DISK, FileReader, Parquet, resolve
 from reput.wings.lakes.commit import Commit, Staged, State, understood
 from reput.wings.lakes.compaction import Rewrite, request_of
 from reput.wings.lakes.control import folder_beside
@@ -103,8 +91,8 @@ class ParquetTable:
     def prepare(
         self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
     ) -> tuple[pa.Schema, pa.Schema]:
-        make_folder(self._commits)
-        make_folder(self.folder)
+        DISK.create_folder(self._commits)
+        DISK.create_folder(self.folder)
         return without(schema, request.partition_by), reject_schema
 
     @staticmethod
@@ -126,8 +114,8 @@ class ParquetTable:
         last = self._last()
         number = 1 if last is None else int(last.stem) + 1
         text = json.dumps(commit.as_json(), indent=1)
-        create_durable(self._commits / f"{number:020d}.json", text.encode())
-        sync_folder(self._commits)
+        DISK.create_durable(self._commits / f"{number:020d}.json", text.encode())
+        DISK.sync_folder(self._commits)
 
     def has(self, run: str) -> bool:
         last = self._last()
@@ -181,7 +169,7 @@ class ParquetTable:
         if not any((self.folder / name).exists() for name in gone):
             # An interrupted run has already exchanged the folders.
             return
-        remove_tree(whole)
+        DISK.remove_tree(whole)
         with explained(self.folder, "be read"):
             kept = [
                 path.relative_to(self.folder)
@@ -190,16 +178,16 @@ class ParquetTable:
             ]
         for name in kept:
             if str(name) not in gone:
-                make_folder((whole / name).parent)
-                link(self.folder / name, whole / name)
+                DISK.create_folder((whole / name).parent)
+                DISK.link(self.folder / name, whole / name)
         for path, file in self._places(commit):
             place = whole / path.relative_to(self.folder)
-            make_folder(place.parent)
-            link(whole.parent / file.name, place)
+            DISK.create_folder(place.parent)
+            DISK.link(whole.parent / file.name, place)
         # Make the new folder durable before it replaces the table's folder: a power cut must not damage the table.
-        sync_tree(whole)
-        exchange(self.folder, whole)
-        sync_folder(self.folder.parent)
+        DISK.sync_tree(whole)
+        DISK.exchange(self.folder, whole)
+        DISK.sync_folder(self.folder.parent)
 
     def discard(self, commit: Commit) -> None:
         """Do nothing: staged files are deleted with their folder."""
@@ -209,9 +197,9 @@ class ParquetTable:
         last = self._last()
         names = () if last is None else self._read(last).state.request.get("partition_by", ())
         hive = ds.HivePartitioning(pa.schema([(name, pa.string()) for name in names]))
-        found = [parquet_dataset(self.folder, partitioning=hive)]
+        found = [Parquet.dataset(self.folder, partitioning=hive)]
         if self._rejects.is_dir():
-            found.append(parquet_dataset(self._rejects))
+            found.append(Parquet.dataset(self._rejects))
         return found
 
     def _places(self, commit: Commit) -> list[tuple[Path, DataFile]]:
@@ -228,7 +216,7 @@ class ParquetTable:
             return max((path for path in found if path.stem.isdigit()), default=None)
 
     def _read(self, path: Path) -> Commit:
-        text = read_text(path)
+        text = FileReader.text_of(path)
         with understood(path):
             return Commit.from_json(parse_json(text))
 
@@ -298,16 +286,16 @@ class ParquetBucketTable:
         )
         hive = ds.HivePartitioning(pa.schema([(name, pa.string()) for name in names]))
         system, folder = resolve(self.bucket.url, self.bucket.options)
-        found = [parquet_dataset(folder, system.arrow, partitioning=hive)]
+        found = [Parquet.dataset(folder, system.arrow, partitioning=hive)]
         rejects = f"{self.bucket.control}/rejects"
         if next(self.bucket.store.list(f"{rejects}/"), None) is not None:
             system, folder = resolve(self.bucket.url_of(rejects), self.bucket.options)
-            found.append(parquet_dataset(folder, system.arrow))
+            found.append(Parquet.dataset(folder, system.arrow))
         return found
 
 
 def _rows_of(path: Path) -> RowTally:
-    with opened_parquet(path) as file:
+    with Parquet.opened(path) as file:
         return RowTally(file.metadata.num_rows, None, None)
 
 

@@ -12,7 +12,7 @@ from reput.base import now_ms
 from reput.core import SharedStore, UnreadableMessages, finding_of
 from reput.errors import FormatError, MessageNotFoundError
 from reput.format.commit_log import MessageExt
-from reput.io import is_url
+from reput.io import Location
 from reput.wings.serve.broker.counters import Counters
 from reput.wings.serve.broker.delays import DelayedDelivery
 from reput.wings.serve.broker.groups import ClientGroups, SubscriptionGroups
@@ -112,7 +112,7 @@ class ServedBroker:
         self.limits = limits = limits or Limits()
         path = Path(store.path)
         self.name, self.store = name, store
-        self.is_quick = not is_url(store.path)
+        self.is_quick = not Location.is_url(store.path)
         self.writable = cast("WritableStore", store) if store.is_writable else None
         is_writable = self.writable is not None
         self.is_five = store.config.is_five

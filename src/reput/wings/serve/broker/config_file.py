@@ -16,7 +16,7 @@ from reput.errors import FormatError, StoreNotFoundError
 from reput.format.file_names import CONFIG_FOLDER
 from reput.format.java_json import parse_java_json
 from reput.format.json_budget import MOST_JSON_BYTES
-from reput.io import Disk, read_file
+from reput.io import Disk, FileReader
 
 Parsed = TypeVar("Parsed")
 _log = logging.getLogger("reput.broker")
@@ -87,7 +87,7 @@ class ConfigFile:
     def _read(self, path: Path) -> tuple[dict[str, Any], bytes | None]:
         try:
             # Read one byte more than allowed, to notice a file that is too long.
-            data = read_file(path, self._most_bytes + 1)
+            data = FileReader.content_of(path, self._most_bytes + 1)
         except StoreNotFoundError:
             return {}, None
         if len(data) > self._most_bytes:

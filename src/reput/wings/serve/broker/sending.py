@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from reput.base import StoreConfig, now_ms
-from reput.engine.writer import Message, RecordForm
-from reput.engine.writer.process_keys import process_prefix
+from reput.engine.writer import Message, RecordForm, process_prefix
 from reput.errors import MessageRefusedError, ReputError
 from reput.format.commit_log import (
     BLANK_BYTES,

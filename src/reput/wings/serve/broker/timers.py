@@ -45,7 +45,7 @@ from reput.format.properties import (
 )
 from reput.format.real_queue import held_queue
 from reput.format.timer_log import recall_key, recalled_key
-from reput.io import Disk, read_file
+from reput.io import Disk, FileReader
 from reput.wings.serve.broker.sending import encoded
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class TimedDelivery:
         self._path, self._disk = path / CONFIG_FOLDER / TIMER_CHECK_FILE, Disk()
         self.is_kept_for_broker = (path / TIMER_LOG_FOLDER).exists()
         try:
-            data = read_file(self._path, _CHECK_BYTES)
+            data = FileReader.content_of(self._path, _CHECK_BYTES)
         except StoreNotFoundError:
             data = b""
         fields = _CHECK.unpack_from(data.ljust(_CHECK.size, b"\0"))

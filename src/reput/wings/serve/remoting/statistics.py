@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from reput.base import CONSUME_QUEUE_ENTRY_BYTES, now_ms, usable_cpus
+from reput.base import now_ms, usable_cpus
 from reput.errors import MessageNotFoundError, StoreAccessError
 from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.format.java_json import number_map_file
@@ -318,7 +318,7 @@ class Statistics:
             "flushDiskType": "SYNC_FLUSH" if self._is_synced else "ASYNC_FLUSH",
             "listenPort": broker.port,
             "mappedFileSizeCommitLog": config.commit_log_file_bytes,
-            "mappedFileSizeConsumeQueue": config.queue_entries * CONSUME_QUEUE_ENTRY_BYTES,
+            "mappedFileSizeConsumeQueue": config.queue_file_bytes,
             "maxHashSlotNum": config.hash_slots,
             "maxIndexNum": config.index_items,
             "maxMessageSize": config.max_message_bytes,

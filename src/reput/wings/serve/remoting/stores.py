@@ -9,7 +9,7 @@ from pathlib import Path
 from reput.core import StoreLog
 from reput.errors import ReputError
 from reput.format.file_names import COMMIT_LOG_FOLDER
-from reput.io import is_archive, is_url
+from reput.io import Location
 
 _PLAIN_NAME = "store"  # The default name of a store's folder. It does not identify a broker.
 
@@ -21,7 +21,7 @@ def find_stores(paths: Iterable[str]) -> list[str]:
     """
     stores: dict[str, None] = {}
     for path in paths:
-        if is_url(path) or is_archive(path) or is_store(path):
+        if Location.is_url(path) or Location.is_archive(path) or is_store(path):
             stores[path] = None
         else:
             stores.update(dict.fromkeys(folder for folder in _folders(path) if is_store(folder)))
@@ -63,7 +63,7 @@ def is_store(path: str) -> bool:
 def broker_name(path: str, used_names: Iterable[str], preferred: str | None = None) -> str:
     """Return a unique name for the broker of a store: the given name, or its folder's name."""
     parts = [part for part in Path(path.rstrip("/")).parts if part.strip("/.")]
-    if not is_url(path):
+    if not Location.is_url(path):
         parts = list(Path(os.path.abspath(path)).parts)
     names = [part for part in reversed(parts) if part not in ("/", _PLAIN_NAME)]
     plain = "".join(

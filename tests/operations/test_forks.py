@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from reput.base.tasks import forks
-from reput.base.tasks.forks import in_forks
+from reput.engine.stores import forks
+from reput.engine.stores.forks import in_forks
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ from itertools import count
 
 import pytest
 
-from reput.base.tasks import threads
-from reput.base.tasks.threads import call_in_threads
+from reput.engine.stores import threads
+from reput.engine.stores.threads import call_in_threads
 
 _MANY = 200
 

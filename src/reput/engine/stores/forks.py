@@ -14,7 +14,7 @@ from functools import partial
 from multiprocessing import Pipe
 from typing import Generic, TypeVar
 
-from reput.base.tasks.processors import usable_cpus
+from reput.base import usable_cpus
 
 _Value = TypeVar("_Value")
 
