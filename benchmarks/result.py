@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import json
 import platform
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from reput.wings.bench.driver import Figure as Measured
-from reput.wings.bench.driver import best_of as best_of
-
 RESULTS = Path(__file__).parent / "results"
 
 
 @dataclass(frozen=True, slots=True)
-class Figure(Measured):
-    """One measured number. Its goal is a lower limit `least` or an upper limit `most`; it may have no goal."""
+class Figure:
+    """One measured number. Its goal is a lower limit `least` or an upper limit `most`; it may have no goal.
 
+    Attributes:
+        group: The heading under which it is printed, such as "machine" or "query".
+        name: What was measured.
+        value, unit: The number and its unit.
+    """
+
+    group: str
+    name: str
+    value: float
+    unit: str
     least: float | None = None
     most: float | None = None
 
@@ -34,6 +43,16 @@ class Figure(Measured):
         if self.least is not None:
             return f">= {self.least:g}"
         return "" if self.most is None else f"<= {self.most:g}"
+
+
+def best_of(runs: int, work: Callable[[], object]) -> float:
+    """Return the seconds of the fastest run: other programs can only slow a run down."""
+    times = []
+    for _ in range(runs):
+        begun = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begun)
+    return min(times)
 
 
 def show(figures: list[Figure]) -> None:

@@ -228,11 +228,11 @@ def spark_options() -> Iterator[str]:
 
 def routes() -> Iterator[str]:
     """Yield the routes of the console, and the parameters of its API."""
+    from reput.wings.console.checking import Checks
     from starlette.routing import Route
 
     from reput.wings.console.api import Api
     from reput.wings.console.app import create_app
-    from reput.wings.console.checking import Checks
     from reput.wings.console.mounts import Mounts
     from reput.wings.console.openapi import document, endpoints
 

@@ -44,13 +44,33 @@ SUGGEST_COMMANDS = {
     "engine/check/operation.py", "engine/check/repair_operation.py", "engine/rebuild/follow/operation.py",
     "engine/tables/look_up_files.py", "wings/inspect/inspect_text.py", "wings/inspect/trace_text.py",
 }  # fmt: skip
+# Further modules of commands of wings.
+PARTS_OF_COMMANDS = {
+    "wings/console/serving.py", "wings/inspect/listing.py",
+}  # fmt: skip
+
+
+def is_command(path: Path) -> bool:
+    """Return whether a module parses options, prints output, and returns exit codes."""
+    return (
+        room_of(path) == "cli"
+        or path.stem.endswith("command")
+        or name_of(path) in PARTS_OF_COMMANDS
+    )
+
+
+def test_only_commands_use_the_frame_of_commands() -> None:
+    found = [
+        name_of(path) for path in MODULES if "cli" in imports_of(path) and not is_command(path)
+    ]
+    assert found == ["__main__.py"]
 
 
 def test_only_commands_and_their_reports_name_options() -> None:
     found = [
         f"{name_of(path)}:{line}: {option}"
         for path in MODULES
-        if room_of(path) != "cli" and name_of(path) not in SUGGEST_COMMANDS
+        if not is_command(path) and name_of(path) not in SUGGEST_COMMANDS
         for line, text in texts(path)
         for option in OPTION.findall(text)
         # options of Java and protoc
@@ -352,7 +372,7 @@ def test_a_class_name_occurs_once() -> None:
 
 def test_the_page_on_architecture_names_every_room() -> None:
     page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
-    drawn = page[page.index("    cli  ") :].partition("\n\n")[0]
+    drawn = page[page.index("    reports  ") :].partition("\n\n")[0]
     columns = (re.split(" {2,}", line.strip())[0] for line in drawn.splitlines())
     named = set(re.findall("[a-z]+", " ".join(columns)))
     modules = {path.stem for path in SOURCE.glob("*.py")}

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 import reput
-from reput.cli import check, serve
+from reput.cli import check
+from reput.wings.console.command import serve_command
 from tests.durations import file_of, long_tests
 
 CHECKOUT = Path(__file__).parents[1]
@@ -138,7 +139,7 @@ def test_the_unit_runs_a_command_that_there_is_and_can_be_stopped() -> None:
     service = unit["Service"]
     program, command, *arguments = service["ExecStart"].split()
     assert (Path(program).name, command) == ("reput", "serve")
-    assert serve.command.make_context("serve", arguments).params["listen"] == "127.0.0.1:9876"
+    assert serve_command.make_context("serve", arguments).params["listen"] == "127.0.0.1:9876"
     assert service["KillSignal"] == "SIGTERM"
     assert service["NoNewPrivileges"] == "yes"
     assert unit["Install"]["WantedBy"] == "multi-user.target"
@@ -179,7 +180,7 @@ def test_the_kubernetes_manifest_serves_read_only_and_its_names_agree() -> None:
     pod = deployment["spec"]["template"]
     (container,) = pod["spec"]["containers"]
     command, *arguments = container["args"]
-    params = serve.command.make_context(command, arguments).params
+    params = serve_command.make_context(command, arguments).params
     assert params["advertised"] == service["metadata"]["name"]
     assert not params["accepts_sends"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}

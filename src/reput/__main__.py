@@ -1,5 +1,5 @@
 """Run the `reput` command as `python -m reput`."""
 
-from reput.cli.main import start
+from reput.cli import start
 
 start()

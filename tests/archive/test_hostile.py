@@ -16,11 +16,11 @@ import pytest
 
 import reput
 from reput.errors import CorruptMessageError, FormatError, ReputError
-from reput.format.archive import LogFile, chained
+from reput.format.archive import QUEUE_INDEX, LogFile, chained
 from reput.format.archive_index import DIGESTS, GROUP_ROWS, KEY_SCHEMA, QUEUE_SCHEMA, QueueRows
 from reput.format.seekable_zstd import FRAME_BYTES, decode_tail, encode_tail, tail_bytes
 from reput.io.archive import Archive, ParquetIndex
-from reput.wings.archive.indexing import ENTRIES, IndexWriter
+from reput.wings.archive.indexing import IndexWriter
 from tests.golden.stores import GoldenStore
 
 Golden = Callable[[str], GoldenStore]
@@ -219,7 +219,7 @@ def _replace_queue_index(place: Path, queues: list[QueueRows]) -> None:
     """Write the first queue index again, with another list of queues in its footer."""
     part = _first_queue_index(place).part
     path = place / "new"
-    writer = IndexWriter(path, ENTRIES)
+    writer = IndexWriter(path, QUEUE_INDEX)
     writer.add(pq.read_table(place / part.object).cast(QUEUE_SCHEMA))
     writer._queues = queues
     new = writer.finish(part.begin, part.end, part.files)

@@ -126,7 +126,7 @@ def test_nothing_expires_if_the_archive_changes_after_it_was_compared(
         os.unlink(Path(place, Archive(place).manifest.log[1].object))
         return own(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("reput.cli.expire.own", changed)
+    monkeypatch.setattr("reput.wings.archive.expire_command.own", changed)
     before = _log(store)
     assert main(["expire", str(store), "--before", "now", "--archived", place]) != 0
     assert _log(store) == before

@@ -17,11 +17,11 @@ import pytest
 
 import reput
 from reput.errors import MessageNotFoundError, ReputError
-from reput.format.archive import LogFile, chained
+from reput.format.archive import KEY_INDEX, QUEUE_INDEX, LogFile, chained
 from reput.format.archive_index import KEY_SCHEMA, QUEUE_SCHEMA
 from reput.format.commit_log import MessageExt
 from reput.io.archive import Archive
-from reput.wings.archive.indexing import ENTRIES, KEYS, IndexWriter
+from reput.wings.archive.indexing import IndexWriter
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 
@@ -202,7 +202,7 @@ def _without_index(archived: Archived, random: Random) -> Undo:
 
 def _duplicated_rows(archived: Archived, random: Random) -> Undo:
     """Repeat some rows of an index, with valid checksums."""
-    kind = random.choice([KEYS, ENTRIES])
+    kind = random.choice([KEY_INDEX, QUEUE_INDEX])
     archive = Archive(str(archived.place))
     parts = getattr(archive.manifest, kind)
     number = random.randrange(len(parts))
@@ -210,7 +210,7 @@ def _duplicated_rows(archived: Archived, random: Random) -> Undo:
     rows = pq.read_table(archived.place / index.part.object)
     path = archived.place / "new"
     writer = IndexWriter(path, kind)
-    if kind == KEYS:
+    if kind == KEY_INDEX:
         at = random.randrange(len(rows))
         writer.add(
             pa.concat_tables([rows[: at + 1], rows[at : at + random.randint(1, 500)], rows[at:]])

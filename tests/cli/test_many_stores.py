@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND, UNREAD, WARNED, WRONG_USE
-from reput.wings.fleet.monitoring import prometheus_lines
+from reput.engine.stores.monitoring import prometheus_lines
 from tests.cli.running import one_line, reput
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

@@ -17,7 +17,7 @@ READING = {
 }  # fmt: skip
 REFUSING: dict[str, list[str]] = {
     "archive": ["OUT"], "export": ["OUT"], "serve": [], "repair": [], "recover": [], "expire": [],
-    "put": [], "erase": ["--topic", "TopicA", "--output", "OUT"], "bench": [],
+    "put": [], "erase": ["--topic", "TopicA", "--output", "OUT"],
 }  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def test_duckdb_reads_the_folder_as_the_page_says(
 
 
 def test_every_option_is_on_a_page_or_in_the_help() -> None:
-    from reput.cli.export import command
+    from reput.wings.lakes.command import export_command as command
 
     pages = [page.read_text(encoding="utf-8") for page in PAGES]
     told = "".join([*pages, command.help or ""])

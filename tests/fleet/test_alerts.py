@@ -12,9 +12,9 @@ import yaml
 
 from reput import rebuild
 from reput.engine.check import scrub
+from reput.engine.stores.monitoring import _LISTS, STORE_METRICS
 from reput.io import Disk
 from reput.wings.console.metrics import _GAUGES
-from reput.wings.fleet.monitoring import _LISTS, STORE_METRICS
 from tests.cli.running import reput
 from tests.console.serving import console
 from tests.fleet.alerting import Rules, Vector, samples_of, tokens_of

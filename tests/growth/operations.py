@@ -199,7 +199,7 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(
         ("Message", "MessageExt", "NamedStore", "ReputError", "StoreConfig", "WriterSettings",
          "WritableStore", "MessageStore", "IndexFile", "ConsumeQueue"), "a type"),
-    "show": "one record by its place", "serve": "its requests are listed", "bench": "measures",
+    "show": "one record by its place", "serve": "its requests are listed",
     "compact-table": "files of a table, not of a store", "help": "text", "warm-up": "compiles",
     "completion": "text",
     "LITE_PULL_MESSAGE": "as PULL_MESSAGE", "VIEW_MESSAGE_BY_ID": "one record by its place",

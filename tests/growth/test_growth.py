@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.cli.main import _SECTIONS
+from reput.cli.table import COMMANDS
 from reput.wings.serve.remoting.requests import RequestCode
 from tests.growth.counts import MOST
 from tests.growth.measure import growth, pairs
@@ -37,7 +37,7 @@ def _named() -> set[str]:
 
 
 def test_every_public_operation_is_measured_or_has_a_reason() -> None:
-    commands = {name for names in _SECTIONS.values() for name in names}
+    commands = set(COMMANDS)
     reading = {name for name, place in surface.REQUESTS.items() if isinstance(place, tuple)}
     assert reading <= {code.name for code in RequestCode}
     for names in (set(reput.__all__), commands, reading):

@@ -39,7 +39,7 @@ def test_a_query_loads_neither_numba_nor_numpy(golden: Callable[[str], GoldenSto
 
 
 def test_a_server_starts_without_kernels() -> None:
-    found = loaded_after("import reput.cli.serving, reput.wings.console.server")
+    found = loaded_after("import reput.wings.console.serving, reput.wings.console.server")
     assert not {"numba", "pyarrow", "pandas", "pyspark"} & set(found)
 
 

@@ -99,7 +99,6 @@ ANSWERS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 REFUSES: dict[str, tuple[tuple[str, ...], str]] = {
     "prove": ((), "IndexFiles can be proved only in a local store"),
-    "bench": ((), "this command needs a store on a local file system"),
     "recover": ((), "this command needs a store on a local file system"),
     "expire": (("--before", "now"), "this command needs a store on a local file system"),
     "repair": ((), "this command needs a store on a local file system"),

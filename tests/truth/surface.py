@@ -66,7 +66,7 @@ COMMANDS: dict[str, Place] = {
     "fleet": "a summary of many stores", "inspect": "sizes and findings, no messages",
     "check": "findings, no messages", "stats": ("reput.stats",),
     "report": "a page of figures and findings", "diff": "differences of two stores",
-    "prove": "proofs, no messages", "bench": "measures", "state": _STATE,
+    "prove": "proofs, no messages", "state": _STATE,
     "rebuild": _WRITES, "repair": _WRITES, "recover": _WRITES, "expire": _WRITES, "erase": _WRITES,
     "compact-table": "rewrites files of an exported table", "put": _SEND,
     "archive": "copies log files", "restore": "writes a store from an archive",

@@ -7,7 +7,7 @@ from starlette.routing import Mount, Route
 
 import reput
 import reput.spark
-from reput.cli.main import _MODULES, _SECTIONS
+from reput.cli import table
 from reput.core.query.message_store import MessageStore
 from reput.wings.console.app import create_app
 from reput.wings.console.users import Users
@@ -35,7 +35,7 @@ def _routes() -> set[str]:
     [
         (API, reput.__all__),
         (STORE_METHODS, _methods()),
-        (COMMANDS, [name for names in _SECTIONS.values() for name in names]),
+        (COMMANDS, table.COMMANDS),
         (SPARK, reput.spark.__all__),
         (REQUESTS, [code.name for code in RequestCode]),
         (ROUTES, _routes()),
@@ -67,5 +67,5 @@ def test_every_path_belongs_to_something_public() -> None:
         for path in place
     }
     assert {name for name in _NAMES if name not in named} == {"MessageStore.query limited"}
-    assert _MODULES.keys() >= COMMANDS.keys()
+    assert table.COMMANDS.keys() >= COMMANDS.keys()
     assert len(SAMPLE) > 1

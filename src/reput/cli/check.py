@@ -1,12 +1,16 @@
-"""Define the command `reput check`."""
+"""Define the command `reput check`, and its `--scrub`: check again and again in small steps."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Sequence
+from itertools import count
 
 import click
 
+from reput.base import Finding, Severity, printable
+from reput.cli.main import DAMAGED
 from reput.cli.many import (
     MONITORING,
     answer_stores,
@@ -26,17 +30,26 @@ from reput.cli.options import (
     runner_options,
     stores_argument,
 )
-from reput.cli.scrubbing import scrub_stores
-from reput.errors import UsageError
+from reput.cli.output import warn
+from reput.cli.progress import PhaseBars
+from reput.core import NamedStore
+from reput.engine.check import (
+    DEFAULT_RATE,
+    check,
+    check_header,
+    finding_fields,
+    finding_lines,
+    scrub,
+)
+from reput.engine.stores import Chosen, stores_of
+from reput.errors import ReputError, UsageError
 
-if TYPE_CHECKING:
-    from reput.base import Finding
-    from reput.engine.stores import Chosen
+# A store that takes less time is not read more often than once in this time.
+_LEAST_PASS_S = 3600.0
 
 
 @click.command(
     "check",
-    short_help="Check CommitLog, ConsumeQueues and IndexFiles against each other.",
     epilog="\b\nExamples:"
     "\n  reput check /data/store"
     "\n  reput check /data/store --quick"
@@ -71,7 +84,7 @@ if TYPE_CHECKING:
     row="kind",
 )
 def command(
-    given: GivenStores,
+    targets: GivenStores,
     broker_config: str | None,
     quick: bool,
     scrub: bool,
@@ -80,7 +93,7 @@ def command(
     fail_on: str,
     resume: str | None,
     limit_s: float | None,
-    chosen: Chosen,
+    runner: Chosen,
     layout: str,
     **sizes: int | None,
 ) -> int:
@@ -105,38 +118,33 @@ def command(
     stores could not be read (and none is damaged), and with 5 when there are only warnings, such as an unclean
     shutdown. With --format nagios, the exit codes are those of a Nagios plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
     """
-    from reput.engine.check import check
-
-    store = given.one
+    store = targets.single
     if scrub:
         if quick or resume is not None or layout in MONITORING:
             raise UsageError("scrub: pass neither quick nor resume nor a format for monitoring")
         refuse_settings(broker_config, sizes)
-        return scrub_stores(given.named(), rate, passes, layout == "jsonl", fail_on)
+        return _scrub_stores(targets.named(), rate, passes, layout == "jsonl", fail_on)
     if rate is not None or passes is not None:
         raise UsageError("rate, passes: only with scrub", arguments=["rate", "passes"])
     if store is None or resume is not None or layout in MONITORING or limit_s is not None:
         refuse_settings(broker_config, sizes)
         return answer_stores(
-            check, given.named(limit_s), layout, fail_on=fail_on, resume=resume, quick=quick, limit_s=limit_s,
-            runner=chosen,
+            check, targets.named(limit_s), layout, fail_on=fail_on, resume=resume, quick=quick, limit_s=limit_s,
+            runner=runner,
             rows=lambda report: report.as_dict()["findings"],
         )  # fmt: skip
-    return _check_one(store, broker_config, quick, chosen, layout == "jsonl", fail_on, sizes)
+    return _check_one(store, broker_config, quick, runner, layout == "jsonl", fail_on, sizes)
 
 
 def _check_one(
     store: str,
     broker_config: str | None,
     quick: bool,
-    chosen: Chosen,
+    runner: Chosen,
     as_json: bool,
     fail_on: str,
     sizes: dict[str, int | None],
 ) -> int:
-    from reput.cli.progress import PhaseBars
-    from reput.engine.check import check, check_header, finding_fields, finding_lines
-
     config = given_config(store, broker_config, sizes)
     if as_json:
         click.echo(json.dumps(check_header(store, quick)))
@@ -150,7 +158,7 @@ def _check_one(
                     click.echo(json.dumps(finding_fields(finding, store)))
 
         report = check(
-            store, config=config, quick=quick, runner=chosen, on_finding=show, progress=progress
+            store, config=config, quick=quick, runner=runner, on_finding=show, progress=progress
         )
     if as_json:
         end = {"valid": report.is_valid, "findings": len(report.findings), **report.counts}
@@ -160,3 +168,52 @@ def _check_one(
     else:
         click.echo(report.last_line)
     return code_of(report.severity, fail_on)
+
+
+def _scrub_stores(
+    stores: Sequence[NamedStore],
+    rate: int | None,
+    passes: int | None,
+    as_json: bool,
+    fail_on: str,
+) -> int:
+    """Scrub the stores in turn: each once per pass. Return the exit code after the last pass.
+
+    A store that cannot be read does not end the scrub of the others.
+    """
+    worst: set[Severity | None] = set()
+    failed = False
+    for number in range(1, passes + 1) if passes is not None else count(1):
+        begun = time.monotonic()
+        # A pattern may match other stores than in the last pass.
+        for store in stores_of(stores):
+            try:
+                worst.add(_scrub_one(store, rate, as_json))
+            except ReputError as error:
+                failed = True
+                warn(f"{store.name}: not read: {error}")
+        if number != passes:
+            time.sleep(max(begun + _LEAST_PASS_S - time.monotonic(), 0))
+    if failed:
+        return DAMAGED
+    return code_of(Severity.worst(worst), fail_on)
+
+
+def _scrub_one(store: NamedStore, rate: int | None, as_json: bool) -> Severity | None:
+    path, settings = store.arguments()
+
+    def show(finding: Finding) -> None:
+        if as_json:
+            click.echo(json.dumps({"store": store.name, **finding_fields(finding, path)}))
+        else:
+            for line in finding_lines(finding, path):
+                click.echo(line)
+
+    config = settings.get("config")
+    report = scrub(path, rate=rate or DEFAULT_RATE, config=config, on_finding=show)
+    if as_json:
+        fields = {name: value for name, value in report.as_dict().items() if name != "findings"}
+        click.echo(json.dumps({**fields, "store": store.name}))
+    else:
+        click.echo(f"{printable(store.name)}: {report.headline}")
+    return report.severity

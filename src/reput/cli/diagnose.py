@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -11,7 +12,9 @@ from typing import NamedTuple
 
 from reput import __version__
 from reput.base import usable_cpus
+from reput.errors import JavaNotFoundError
 from reput.io import Mount
+from reput.kernels.compile_cache import folders, has_compiled, shipped
 
 _BASE = ("click", "jinja2", "msgspec", "numba", "numpy", "pyarrow", "rich")
 _EXTRAS = {
@@ -92,8 +95,6 @@ def _kernels() -> Iterator[_Row]:
             False,
         )
         return
-    from reput.kernels.compile_cache import folders, has_compiled, shipped
-
     found = shipped()
     if found is not None:
         yield _Row("kernels", f"shipped for {found[1].name}")
@@ -106,7 +107,6 @@ def _kernels() -> Iterator[_Row]:
 def _java() -> _Row:
     if _version("pyspark") is None:
         return _Row("Java", "not needed without Spark")
-    from reput.errors import JavaNotFoundError
     from reput.spark.java import find_java_home
 
     try:
@@ -116,8 +116,6 @@ def _java() -> _Row:
 
 
 def _files() -> _Row:
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _Row(
         "open files",

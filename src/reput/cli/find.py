@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from reput.cli.options import (
-    TIME_HELP,
     GivenStores,
     archived_stores_argument,
     check_window,
@@ -23,7 +22,6 @@ from reput.errors import UsageError
 
 @click.command(
     "find",
-    short_help="Find messages by a key, id, offset or place, whichever the text is.",
     epilog="\b\nExamples:"
     "\n  reput find /data/store order-100377"
     "\n  reput find /data/store c29d7df7ac9fcf1b47e573a82b41892c"
@@ -43,7 +41,7 @@ from reput.errors import UsageError
 @message_options
 @reader_options
 def command(
-    given: GivenStores,
+    targets: GivenStores,
     text: str,
     topic: str | None,
     begin: int | None,
@@ -72,11 +70,10 @@ def command(
     check_window(begin, end)
     if not text.strip():
         raise UsageError("TEXT is empty: pass a key, an id, an offset or TOPIC/QUEUE/OFFSET")
-    refuse_a_message(replace(given, paths=(*given.paths, text)) if len(given.paths) > 1 else given)
+    refuse_a_message(
+        replace(targets, paths=(*targets.paths, text)) if len(targets.paths) > 1 else targets
+    )
     asked = Asked.of_text(text, topic, begin, end, limit)
-    if (store := given.one) is None:
-        return ask_stores(given, asked, layout, csv_safe, opening)
+    if (store := targets.single) is None:
+        return ask_stores(targets, asked, layout, csv_safe, opening)
     return ask_one(store, asked, layout, csv_safe, opening)
-
-
-command.help = (command.help or "").format(times=TIME_HELP)

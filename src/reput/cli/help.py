@@ -6,7 +6,7 @@ import click
 
 from reput.base import did_you_mean
 from reput.cli.main import FOUND, cli
-from reput.cli.options import TIME_HELP
+from reput.cli.table import TIME_HELP
 from reput.errors import UsageError
 
 _TOPICS = {
@@ -61,7 +61,6 @@ _TOPICS = {
 
 @click.command(
     "help",
-    short_help="Explain a command, or stores, times, formats, exit-codes, runners, environment.",
     epilog="\b\nExamples:\n  reput help query\n  reput help times",
 )
 @click.argument("topic", metavar="[COMMAND|TOPIC]", nargs=-1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,21 +11,29 @@ from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
     GivenStores,
     archived_stores_argument,
+    config_from,
     csv_safe_option,
     format_option,
     reader_options,
     runner_options,
 )
+from reput.cli.progress import PhaseBars
+from reput.engine.messages import bytes_of
 from reput.engine.stores import Chosen
+from reput.engine.tables import (
+    PLAIN,
+    LineFormat,
+    LineStyle,
+    LookupAnswer,
+    answer_header,
+    answer_lines,
+)
+from reput.engine.tables.look_up_files import FileLookup
 from reput.errors import UsageError
-
-if TYPE_CHECKING:
-    from reput.engine.tables import LineFormat, LineStyle, LookupAnswer
 
 
 @click.command(
     "lookup",
-    short_help="Find the messages of many keys at once.",
     epilog="\b\nExamples:"
     "\n  reput lookup /data/store --keys orders.csv --output found"
     "\n  reput lookup s3://archive/store --keys s3://data/orders.csv --output s3://data/found"
@@ -81,7 +89,7 @@ if TYPE_CHECKING:
     help="Who may read staged files: this user, or its group if executors run as other users.",
 )
 def command(
-    given: GivenStores,
+    targets: GivenStores,
     keys: str,
     output: str,
     layout: Any,
@@ -90,7 +98,7 @@ def command(
     columns: str | None,
     broker_config: str | None,
     index: str | None,
-    chosen: Chosen,
+    runner: Chosen,
     **asked: Any,
 ) -> int:
     """Find all messages of many keys, up to tens of millions, in one or several STOREs.
@@ -117,18 +125,12 @@ def command(
         raise UsageError("--format parquet needs a directory: pass --output DIR, not -")
     config = None
     if broker_config:
-        from reput.cli.options import config_from
-
         config = config_from(broker_config, None)
-    from reput.cli.progress import PhaseBars
-    from reput.engine.tables import LineStyle
-    from reput.engine.tables.look_up_files import FileLookup
-
     style = LineStyle(csv_safe, iso_times)
     if columns:
         asked["columns"] = [name.strip() for name in columns.split(",")]
-    job = FileLookup(tuple(given.named()), keys, None if to_stdout else output, layout, style)
-    with job.run(chosen, PhaseBars, config=config, index=index, **asked) as found:
+    job = FileLookup(tuple(targets.named()), keys, None if to_stdout else output, layout, style)
+    with job.run(runner, PhaseBars, config=config, index=index, **asked) as found:
         if to_stdout:
             print_rows(found.answer, layout, style)
         for line in found.in_words():
@@ -140,9 +142,6 @@ def command(
 
 def print_rows(answer: LookupAnswer, layout: LineFormat, style: LineStyle | None = None) -> None:
     """Write all rows to stdout as JSON Lines or CSV in UTF-8. Only a part of the answer is in memory at a time."""
-    from reput.engine.messages import bytes_of
-    from reput.engine.tables import PLAIN, answer_header, answer_lines
-
     for line in answer_header(answer, layout):
         click.echo(line)
     for number in range(len(answer.parts)):

@@ -1,11 +1,11 @@
 """Define the entry point: the group of commands, and the handling of every error.
 
-A command's module is imported when the command is called: importing all of them would take seconds. Exit codes:
+Exit codes:
 
-    0  done, or found            3  the input is damaged; the rest was processed
-    1  nothing found, different  4  another failure: permissions, a full disk, no Java, a bug
-    2  wrong usage               5  warnings, but no damage
-                                 130 interrupted by Ctrl-C, 141 the reader of the output has closed it
+0  done, or found            3  the input is damaged; the rest was processed
+1  nothing found, different  4  another failure: permissions, a full disk, no Java, a bug
+2  wrong usage               5  warnings, but no damage
+                             130 interrupted by Ctrl-C, 141 the reader of the output has closed it
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from reput import __version__, errors
 from reput.base import printable
+from reput.cli.table import COMMANDS, REMOVED, SECTIONS, STATE, TIME_HELP
 from reput.errors import ReputError
 from reput.io import OpenFiles
 from reput.kernels import on_compile
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # Errors name arguments of the Python API. For the following arguments, the command-line option has a different name.
 _OPTIONS = {
@@ -54,44 +58,10 @@ FOUND, NOT_FOUND, WRONG_USE, DAMAGED, FAILED, WARNED, UNREAD = 0, 1, 2, 3, 4, 5,
 INTERRUPTED, NO_READER = 130, 141
 # The distribution reput-slim lacks these libraries, and runs the kernels as plain Python.
 _NOT_IN_SLIM = ("llvmlite", "numba", "pyarrow")
-_SECTIONS = {
-    "Find messages": ("find", "query", "show", "tail", "trace", "lookup"),
-    "Examine a store": (
-        "fleet",
-        "inspect",
-        "check",
-        "stats",
-        "report",
-        "diff",
-        "prove",
-        "bench",
-        "state",
-    ),
-    "Repair a store": ("rebuild", "repair", "recover"),
-    "Move messages": ("export", "compact-table", "put", "archive", "restore", "erase"),
-    "Own and serve a store": ("serve", "expire"),
-    "Installation": ("help", "warm-up", "completion"),
-}
-_STATE = ("lag", "transactions", "timer", "popped", "faults", "compacted", "tiered")
-_MODULES = {
-    **{name: name for names in _SECTIONS.values() for name in names},
-    "warm-up": "warm_up",
-    "compact-table": "compact_table",
-}
 # Commands that should start quickly, because users notice the delay. These commands import `logging` only on request,
 # because the import would be a large part of the delay.
 _QUICK = ("find", "query", "trace", "show")
 _COMPILING = "Compiling kernels for this processor, once"
-_KERNELS = {
-    "check": "reput.engine.check.warm_up", "repair": "reput.engine.check.warm_up",
-    "rebuild": "reput.engine.rebuild.warm_up", "lookup": "reput.engine.tables.lookup.warm_up",
-    "export": "reput.wings.lakes.task", "compact-table": "reput.wings.lakes.task",
-    "put": "reput.engine.stores.warm_up", "serve": "reput.engine.stores.warm_up",
-    "recover": "reput.engine.stores.warm_up", "expire": "reput.engine.stores.warm_up",
-    "archive": "reput.engine.rebuild.warm_up", "restore": "reput.engine.rebuild.warm_up",
-    "erase": "reput.wings.erase.overwriting",
-}  # fmt: skip
-"""For each command, the module whose `warm_up()` calls the kernels that the command needs."""
 
 
 def option_of(argument: str) -> str:
@@ -108,34 +78,46 @@ class LazyGroup(click.Group):
     """A command group that imports a command's module on its first use, and lists commands in sections."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for names in _SECTIONS.values() for name in names]
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return command_of(cmd_name) if cmd_name in _MODULES else None
+        return command_of(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # An unknown command may be a command of RocketMQ's tool mqadmin, typed by habit. `advice` names the reput
         # command to use instead.
-        if args and args[0][:1] != "-" and args[0] not in _MODULES:
+        if args and args[0][:1] != "-" and args[0] not in COMMANDS:
             from reput.base import did_you_mean
             from reput.cli.mqadmin import advice
 
-            known = [name for names in _SECTIONS.values() for name in names]
-            is_state = args[0] in _STATE
-            text = f"use: reput state {args[0]}" if is_state else advice(args[0], args[1:])
-            raise click.UsageError(
-                text or f"no command {args[0]!r}{did_you_mean(args[0], known)}", ctx
+            name = args[0]
+            text = (
+                f"use: reput state {name}"
+                if name in STATE
+                else REMOVED.get(name)
+                or advice(name, args[1:])
+                or f"no command {name!r}{did_you_mean(name, COMMANDS)}"
             )
+            raise click.UsageError(text, ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for section, names in _SECTIONS.items():
-            commands = {name: self.get_command(ctx, name) for name in names}
-            rows = [(name, one.get_short_help_str(100)) for name, one in commands.items() if one]
+        for section, entries in SECTIONS.items():
             with formatter.section(section):
-                formatter.write_dl(rows)
+                formatter.write_dl([(name, entry.help) for name, entry in entries.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        items = [
+            CompletionItem(name, help=entry.help)
+            for name, entry in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        # The inherited method would import every command to read its line of help.
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -150,11 +132,15 @@ class LazyGroup(click.Group):
         return result
 
 
-def command_of(name: str) -> click.Command | None:
+def command_of(name: str) -> click.Command:
     """Import the module of a command, and return the command."""
-    module = import_module(f"reput.cli.{_MODULES[name]}")
-    command = getattr(module, "command", None)
-    return command if isinstance(command, click.Command) else None
+    entry = COMMANDS[name]
+    module, _, attribute = entry.home.partition(":")
+    command: click.Command = getattr(import_module(module), attribute)
+    command.short_help = entry.help
+    if command.help is not None:
+        command.help = command.help.replace("{times}", TIME_HELP)
+    return command
 
 
 class _ReaderGone(Exception):
@@ -258,7 +244,7 @@ def main(args: Sequence[str] | None = None) -> int:
 def _announce_compiling(command: str | None) -> None:
     """When a first kernel must be compiled, print a line, and compile all kernels of the command in parallel."""
     done: list[str] = []
-    module = _KERNELS.get(command or "")
+    entry = COMMANDS.get(command or "")
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
 
     def show(text: str) -> None:
@@ -273,10 +259,10 @@ def _announce_compiling(command: str | None) -> None:
         elif len(done) == 1:
             click.echo(f"{_COMPILING}.", err=True)
         show(str(len(done)))
-        if len(done) == 1 and module is not None:
+        if len(done) == 1 and entry is not None and entry.kernels:
             from reput.kernels.ahead import compile_all
 
-            compile_all([module], lambda count, of: show(f"{count} of {of}"))
+            compile_all([entry.kernels], lambda count, of: show(f"{count} of {of}"))
 
     on_compile[:] = [compiling]
 

@@ -65,7 +65,7 @@ def code_of(severity: Severity | None, fail_on: str = "warning") -> int:
 
 def answer_stores(
     operation: Callable[..., Any],
-    given: GivenStores | Sequence[NamedStore],
+    targets: GivenStores | Sequence[NamedStore],
     layout: str,
     *,
     fail_on: str = "warning",
@@ -78,7 +78,7 @@ def answer_stores(
 
     Args:
         operation: A function of one store, which returns a report.
-        given: The stores.
+        targets: The stores.
         layout: "text"; "json" (one object); "jsonl" (the `rows` of each store as soon as the store is read, at the end
         a line per store and a line with the total); or a name in `MONITORING`.
         fail_on: "damage" or "warning".
@@ -90,7 +90,7 @@ def answer_stores(
     from reput.cli.progress import StoresBar
     from reput.engine.stores import over_stores
 
-    stores = given.named() if isinstance(given, GivenStores) else given
+    stores = targets.named() if isinstance(targets, GivenStores) else targets
     with StoresBar(len(stores)) as advance:
 
         def on_answer(answer: StoreAnswer[Any]) -> None:
@@ -113,14 +113,14 @@ def _print_stores(
     from reput.engine.stores import StoreState
 
     if layout == "nagios":
-        from reput.wings.fleet.api import nagios_lines, nagios_status
+        from reput.engine.stores import nagios_lines, nagios_status
 
         status, code = nagios_status(report, Severity(fail_on))
         for line in nagios_lines(report, status):
             click.echo(line)
         return code
     if layout == "prometheus":
-        from reput.wings.fleet.api import prometheus_lines
+        from reput.engine.stores import prometheus_lines
 
         for line in prometheus_lines(report.answers):
             click.echo(line)
@@ -141,14 +141,14 @@ def _print_stores(
 
 def refuse_settings(broker_config: str | None, sizes: dict[str, int | None]) -> None:
     """Raise UsageError if settings of one broker were given for several stores."""
-    given = [
+    names = [
         name
         for name, value in {"broker_config": broker_config, **sizes}.items()
         if value is not None
     ]
-    if given:
+    if names:
         raise UsageError(
-            f"{', '.join(given)}: only for one store; a fleet file names the configuration of "
+            f"{', '.join(names)}: only for one store; a fleet file names the configuration of "
             f"each store (config)",
-            arguments=given,
+            arguments=names,
         )

@@ -63,27 +63,28 @@ def advice(command: str, arguments: Sequence[str]) -> str:
         )
     if command not in _COMMANDS:
         return ""
-    given = _options(arguments)
-    found = _COMMANDS[command]
-    parts = [found.template]
-    for part in filter(None, found.options.split("|")):
+    options = _options(arguments)
+    counterpart = _COMMANDS[command]
+    parts = [counterpart.template]
+    for part in filter(None, counterpart.options.split("|")):
         letter, _, text = part.partition(":")
-        if letter in given:
+        if letter in options:
             parts.append(text)
     values = {
-        name: shlex.quote(given[name]) if name in given else word for name, word in _NAMES.items()
+        name: shlex.quote(options[name]) if name in options else word
+        for name, word in _NAMES.items()
     }
     return f"{command} is a command of mqadmin; use: reput {' '.join(parts).format(**values)}"
 
 
 def _options(arguments: Sequence[str]) -> dict[str, str]:
     """Return the values of mqadmin's options, keyed by the letters of the short forms."""
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     rest = iter(arguments)
     for argument in rest:
         name, has_value, value = argument.lstrip("-").partition("=")
         if argument.startswith("--"):
             name = _LONG.get(name, "")
         if argument.startswith("-") and name:
-            given[name] = value if has_value else next(rest, "")
-    return given
+            values[name] = value if has_value else next(rest, "")
+    return values

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reput.base import format_time, now_ms, parse_duration, parse_size, parse_time, printable
+from reput.base import (
+    StoreConfig,
+    format_time,
+    log_paths_of,
+    now_ms,
+    parse_duration,
+    parse_size,
+    parse_time,
+    printable,
+)
+from reput.core import NamedStore, StoreLog, facts_of, split_logs, with_archive, with_logs
 from reput.errors import UsageError
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
@@ -24,16 +34,11 @@ from reput.io import Location, storage_of
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from reput.base import StoreConfig
     from reput.cli.formats import Machine
-    from reput.core import MessageStore, NamedStore
+    from reput.core import MessageStore
     from reput.engine.stores.runners import RunnerName
     from reput.engine.writer import WritableStore
 
-TIME_HELP = (
-    "Times are ISO 8601 (2026-10-14, 2026-10-14T08:35:06.637+02:00; UTC if there is no zone), "
-    'milliseconds since 1970, or "2h ago", "3 days ago", "now".'
-)
 FORMATS = ("text", "json", "jsonl", "csv")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -52,8 +57,6 @@ def together(*options: Decorator) -> Decorator:
 
 def split_logs_option(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """Convert a store argument, STORE or STORE,LOG,LOG, into the path to open."""
-    from reput.core import split_logs, with_logs
-
     return with_logs(*split_logs(value))
 
 
@@ -61,8 +64,6 @@ def refuse_logs_option(
     ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...]
 ) -> str | tuple[str, ...]:
     """Raise UsageError if a store argument names a CommitLog outside the store: this command needs it in the store."""
-    from reput.core import split_logs
-
     for path in (value,) if isinstance(value, str) else value:
         store, logs = split_logs(path)
         if logs and os.path.isdir(store):
@@ -106,15 +107,13 @@ class GivenStores:
         return self.fleet is not None or len(self.paths) != 1 or Location.is_pattern(self.paths[0])
 
     @property
-    def one(self) -> str | None:
+    def single(self) -> str | None:
         """Return the path to open if exactly one store is given, None if there are several.
 
         Raises StoreNotFoundError, StoreAccessError.
         """
         if self.is_several:
             return None
-        from reput.core import split_logs, with_archive, with_logs
-
         store = with_logs(*split_logs(self.paths[0]))
         return store if self.archive is None else with_archive(store, self.archive)
 
@@ -143,8 +142,6 @@ def listed_in(fleet: str | None) -> list[NamedStore]:
 
     Raises UsageError, StoreNotFoundError, StoreAccessError.
     """
-    from reput.core import NamedStore
-
     return [] if fleet is None else NamedStore.read(fleet)
 
 
@@ -156,10 +153,10 @@ _NO_STORE = {
 """The error without a STORE, by the module of the command. The last word of `show` and `find` is not a STORE."""
 
 
-def refuse_a_message(given: GivenStores, advice: str = "reput find {store} {text}") -> None:
+def refuse_a_message(targets: GivenStores, advice: str = "reput find {store} {text}") -> None:
     """Raise UsageError if no STORE after the first is a path, because they are probably a key, an id or an offset."""
-    store, *others = given.paths or ("",)
-    if given.fleet is not None or not others or not os.path.isdir(store):
+    store, *others = targets.paths or ("",)
+    if targets.fleet is not None or not others or not os.path.isdir(store):
         return
     if any(os.sep in text or Location.is_pattern(text) or os.path.exists(text) for text in others):
         return
@@ -197,7 +194,7 @@ def check_archived(stores: Sequence[str], archive: str | None, fleet: str | None
 
 
 def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add STORE... and --stores; the command gets them as `given`."""
+    """Add STORE... and --stores; the command gets them as `targets`."""
 
     @wraps(command)
     def with_given(
@@ -210,7 +207,7 @@ def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
         if not stores and fleet is None:
             raise UsageError(_NO_STORE.get(command.__module__, NO_STORE))
         check_archived(stores, archive, fleet)
-        return command(*args, given=GivenStores(stores, fleet, archive), **options)
+        return command(*args, targets=GivenStores(stores, fleet, archive), **options)
 
     return together(
         click.argument("stores", metavar="[STORE]...", nargs=-1, type=click.Path(readable=False)),
@@ -219,7 +216,7 @@ def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def archived_stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add STORE..., --stores and --archive; the command gets them as `given`."""
+    """Add STORE..., --stores and --archive; the command gets them as `targets`."""
     return archive_option(stores_argument(command))
 
 
@@ -358,9 +355,9 @@ def complete_topics(
     from click.shell_completion import CompletionItem
 
     # click stops parsing at the incomplete option. The arguments before it are only in ctx.args.
-    given = ctx.params.get("store") or ctx.params.get("stores") or tuple(ctx.args)
+    paths = ctx.params.get("store") or ctx.params.get("stores") or tuple(ctx.args)
     topics: set[str] = set()
-    for store in [given] if isinstance(given, str) else given:
+    for store in [paths] if isinstance(paths, str) else paths:
         for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER):
             folder = os.path.join(store, kind)
             if os.path.isdir(folder):
@@ -390,7 +387,7 @@ def open_from(
 def given_config(
     store: str,
     broker_config: str | None,
-    given: Mapping[str, int | str | None],
+    settings: Mapping[str, int | str | None],
     *,
     writes: bool = False,
     kept: Collection[str] = (),
@@ -400,7 +397,7 @@ def given_config(
     Args:
         store: The folder of the store, which may not exist yet.
         broker_config: The broker's configuration file.
-        given: Settings by name; None for an option that was not given.
+        settings: Settings by name; None for an option that was not given.
         writes: Whether the command writes files whose sizes the settings determine. If so, the sizes must be certain.
         kept: Settings for files that the command does not write. These need not be certain.
 
@@ -410,23 +407,19 @@ def given_config(
     """
     refuse_other_log(store, broker_config)
     if broker_config is not None:
-        return config_from(broker_config, None, **given)
-    named = [name for name, value in given.items() if value is not None]
+        return config_from(broker_config, None, **settings)
+    named = [name for name, value in settings.items() if value is not None]
     if not (named or writes):
         return None
-    from reput.core import facts_of
-
     storage, path = storage_of(store)
     facts = facts_of(path, storage=storage)
     if writes:
         facts.require_certain(but=[*named, *kept])
-    return config_from(None, facts.config, **given) if named else None
+    return config_from(None, facts.config, **settings) if named else None
 
 
 def refuse_other_log(store: str, broker_config: str | None) -> None:
     """Raise UsageError if a store has no commitlog/, and its broker's configuration names another folder."""
-    from reput.base import log_paths_of
-
     folders = () if broker_config is None else log_paths_of(broker_config)
     if (
         folders
@@ -440,24 +433,22 @@ def refuse_other_log(store: str, broker_config: str | None) -> None:
 
 
 def config_from(
-    broker_config: str | None, otherwise: StoreConfig | None = None, **given: int | str | None
+    broker_config: str | None, otherwise: StoreConfig | None = None, **changes: int | str | None
 ) -> StoreConfig:
-    """Return the settings of a broker, overridden by `given`.
+    """Return the settings of a broker, overridden by `changes`.
 
     The settings are read from the file `broker_config`. Without a file, the settings are taken from `otherwise`.
     Without both arguments, the defaults are used.
 
     Raises StoreNotFoundError, UsageError.
     """
-    from reput.base import StoreConfig
-
     config = (
         StoreConfig.from_broker_config(broker_config)
         if broker_config
         else otherwise or StoreConfig()
     )
-    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return replace(config, **changes)
+    values: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+    return replace(config, **values)
 
 
 class _Parsed(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4
@@ -491,9 +482,9 @@ time_window_options = together(
 
 
 def _named_values(
-    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
+    ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
 ) -> dict[str, str]:
-    pairs = [text.partition("=") for text in given]
+    pairs = [text.partition("=") for text in texts]
     if wrong := next((name for name, equals, _ in pairs if not name or not equals), None):
         raise click.BadParameter(f"{wrong!r}: write NAME=VALUE", ctx, param)
     return {name: value for name, _, value in pairs}
@@ -518,15 +509,15 @@ def check_window(begin_ms: int | None, end_ms: int | None) -> None:
 
 
 def runner_options_of(default: RunnerName, text: str) -> Decorator:
-    """Return a decorator that adds --runner and --master; the command gets them as `chosen`."""
+    """Return a decorator that adds --runner and --master; the command gets them as `runner`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
-        def with_chosen(*args: Any, runner: str, master: str | None, **options: Any) -> Any:
+        def with_runner(*args: Any, runner: str, master: str | None, **options: Any) -> Any:
             from reput.engine.stores import Chosen
 
-            chosen = Chosen(runner, master, partial(click.echo, err=True))
-            return command(*args, chosen=chosen, **options)
+            choice = Chosen(runner, master, partial(click.echo, err=True))
+            return command(*args, runner=choice, **options)
 
         return together(
             click.option(
@@ -539,7 +530,7 @@ def runner_options_of(default: RunnerName, text: str) -> Decorator:
             click.option(
                 "--master", metavar="URL", help="The Spark master to run on.  [default: local[*]]"
             ),
-        )(with_chosen)
+        )(with_runner)
 
     return decorate
 
@@ -564,9 +555,7 @@ def own(
 
     Raises StoreNotFoundError, StoreLockedError if a broker runs on it, and the errors of `open_store`.
     """
-    from reput.core import StoreLog
     from reput.engine.stores.open_store import open_store
-    from reput.io import Location
 
     Location.refuse_url(store)
     StoreLog(store).list()  # Fail if the store does not exist, because open_store would create it.

@@ -1,11 +1,13 @@
-"""Show progress bars on stderr."""
+"""Show progress bars on stderr, and let signals end a run cleanly."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Self
+from threading import Event
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 from rich.progress import (
     BarColumn,
@@ -20,6 +22,12 @@ from rich.text import Text
 
 from reput.base import format_size
 from reput.cli.output import console, stderr_is_terminal
+
+# The signals that end the run, each with Python's default handler for it.
+_SIGNALS: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
 
 
 class RateColumn(ProgressColumn):
@@ -140,3 +148,30 @@ class StoresBar(PhaseBars):
     def __call__(self, *answer: object) -> None:
         self._done += 1
         super().__call__("stores", self._done, self._stores)
+
+
+@contextmanager
+def signals_set(stop: Event) -> Iterator[None]:
+    """Let SIGINT and SIGTERM set the event, instead of ending the process, during the `with` block."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    with signals_kept():
+        for number in _SIGNALS:
+            signal.signal(number, end)
+        yield
+
+
+@contextmanager
+def signals_kept() -> Iterator[None]:
+    """Set Python's default signal handlers, and restore the previous handlers after the `with` block.
+
+    Spark installs its own SIGINT handler. Without this function, it would remain after the Spark session has ended.
+    """
+    before = {number: signal.signal(number, handler) for number, handler in _SIGNALS.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

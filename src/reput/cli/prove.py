@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,14 +16,12 @@ from reput.cli.options import (
     runner_options,
     stores_argument,
 )
-
-if TYPE_CHECKING:
-    from reput.engine.stores import Chosen
+from reput.engine.check import prove
+from reput.engine.stores import Chosen
 
 
 @click.command(
     "prove",
-    short_help="Prove which part of the log each IndexFile covers.",
     epilog="\b\nExample:\n  reput prove /data/store",
 )
 @stores_argument
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 @runner_options
 @all_formats("json")
 def command(
-    given: GivenStores, layout: str, resume: str | None, chosen: Chosen, **opening: Any
+    targets: GivenStores, layout: str, resume: str | None, runner: Chosen, **opening: Any
 ) -> int:
     """Prove which part of the log each IndexFile of STORE covers, and remember the proofs.
 
@@ -50,11 +48,9 @@ def command(
 
     Exits with 3 if an IndexFile does not cover all of the log between its first and its last message.
     """
-    from reput.engine.check import prove
-
-    store = given.one
+    store = targets.single
     if store is None or resume is not None:
-        return answer_stores(prove, given, layout, resume=resume, runner=chosen, **opening)
+        return answer_stores(prove, targets, layout, resume=resume, runner=runner, **opening)
     report = prove(store, **opening)
     click.echo(json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report))
     return FOUND if report.is_complete else DAMAGED

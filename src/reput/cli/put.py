@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 import click
 
@@ -21,10 +21,19 @@ from reput.cli.options import (
     writer_settings,
 )
 from reput.cli.output import warn
+from reput.cli.put_view import (
+    PutProgress,
+    count_in_words,
+    lines_fields,
+    lines_text,
+    message_place,
+    message_place_text,
+)
+from reput.engine.messages.json_lines import LineError
+from reput.engine.messages.put_lines import LinesPut
+from reput.engine.stores.open_store import open_store
+from reput.engine.writer import Message, WritableStore
 from reput.errors import UsageError
-
-if TYPE_CHECKING:
-    from reput.engine.writer import Message, WritableStore
 
 # A broker's sizes would take 1.4 GB for one message.
 _SMALL: dict[str, int | None] = {
@@ -45,7 +54,7 @@ _EXAMPLES = (
 )
 
 
-@click.command("put", short_help="Put messages into a store.", epilog=_EXAMPLES)
+@click.command("put", epilog=_EXAMPLES)
 @store_argument
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--topic", metavar="T", help="Topic of a single message.")
@@ -122,15 +131,13 @@ def command(
     parts = (body, tag, queue_id, *keys, *properties)
     if topic is None and any(part is not None for part in parts):
         raise UsageError("--body, --key, --tag, --queue-id and --property need --topic")
-    one = None
+    message = None
     if topic is not None:
-        one = _message(topic, body, file, keys, tag, queue_id, properties)
-    from reput.engine.stores.open_store import open_store
-
+        message = _message(topic, body, file, keys, tag, queue_id, properties)
     refuse_part_of_store(store)
     is_small = broker_config is None and not any(sizes.values()) and _is_new(store)
-    given = {"store_version": store_version, **(_SMALL if is_small else sizes)}
-    config = given_config(store, broker_config, given, writes=True)
+    values = {"store_version": store_version, **(_SMALL if is_small else sizes)}
+    config = given_config(store, broker_config, values, writes=True)
     settings = writer_settings(broker_config)
     if flush is not None:
         settings["flush"] = flush
@@ -140,8 +147,8 @@ def command(
         _tell_recovery(opened)
         code = (
             _put_lines(opened, file, skip_bad, layout)
-            if one is None
-            else _put_one(opened, one, layout)
+            if message is None
+            else _put_one(opened, message, layout)
         )
         return DAMAGED if opened.recovery.damage else code
 
@@ -160,8 +167,6 @@ def _message(
     queue_id: int | None,
     properties: tuple[str, ...],
 ) -> Message:
-    from reput.engine.writer import Message
-
     named = [text.partition("=") for text in properties]
     if not all(equals for _, equals, _ in named):
         raise UsageError("--property: write NAME=VALUE")
@@ -182,8 +187,6 @@ def _tell_recovery(store: WritableStore) -> None:
 
 
 def _put_one(store: WritableStore, message: Message, layout: str) -> int:
-    from reput.cli.put_view import message_place, message_place_text
-
     put = store.get(store.put(message).physical_offset)
     store.flush()  # Report only messages that are durable.
     click.echo(json.dumps(message_place(put)) if layout == "json" else message_place_text(put))
@@ -191,10 +194,6 @@ def _put_one(store: WritableStore, message: Message, layout: str) -> int:
 
 
 def _put_lines(store: WritableStore, file: BinaryIO, skip_bad: bool, layout: str) -> int:
-    from reput.cli.put_view import PutProgress, count_in_words, lines_fields, lines_text
-    from reput.engine.messages.json_lines import LineError
-    from reput.engine.messages.put_lines import LinesPut
-
     def complain(fault: str) -> None:
         warn(f"{file.name}: {fault}")
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reput.base import format_time, printable
+from reput.base import counted, format_time, printable
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.many import stores_bar
 from reput.cli.options import (
-    TIME_HELP,
     GivenStores,
     archived_stores_argument,
     check_window,
@@ -121,7 +120,7 @@ def print_answer(answer: Answer, layout: str, csv_safe: bool = False) -> None:
 
 
 def _counted(count: int, is_limited: bool) -> str:
-    messages = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
+    messages = counted(count, "message") if count else "No message"
     return f"{messages}, and there are older ones." if is_limited else f"{messages}."
 
 
@@ -143,7 +142,6 @@ def advise_to_prove(coverage: Coverage, store: str) -> None:
 
 @click.command(
     "query",
-    short_help="Find messages by key, id, or topic and time.",
     epilog="\b\nExamples:"
     "\n  reput query /data/store --topic orders --key order-100377 --begin '3 days ago'"
     "\n  reput query /brokers/*/store --key order-100377"
@@ -181,7 +179,7 @@ def advise_to_prove(coverage: Coverage, store: str) -> None:
 @message_options
 @reader_options
 def command(
-    given: GivenStores,
+    targets: GivenStores,
     topic: str | None,
     key: str | None,
     message_id: str | None,
@@ -221,7 +219,7 @@ def command(
     read.
     """
     check_window(begin, end)
-    refuse_a_message(given)
+    refuse_a_message(targets)
     if (
         message_id is not None
         and message_id.isascii()
@@ -237,7 +235,7 @@ def command(
         )
     if after is not None and (compat or key is None):
         raise UsageError("--after needs --key, and cannot be combined with --compat")
-    store = given.one
+    store = targets.single
     if store is None and (compat or after is not None):
         raise UsageError("--compat and --after work with one store only")
     if key is None or store is None:
@@ -245,7 +243,7 @@ def command(
 
         asked = Asked.of(key, message_id, topic, begin, end, tags, limit)
         if store is None:
-            return ask_stores(given, asked, layout, csv_safe, opening)
+            return ask_stores(targets, asked, layout, csv_safe, opening)
         return ask_one(store, asked, layout, csv_safe, opening)
     if message_id is not None or tags is not None:
         raise UsageError("--id, --tag: cannot be combined with --key")
@@ -318,12 +316,12 @@ def ask_one(store: str, asked: Asked, layout: str, csv_safe: bool, opening: dict
 
 
 def ask_stores(
-    given: GivenStores, asked: Asked, layout: str, csv_safe: bool, opening: dict[str, Any]
+    targets: GivenStores, asked: Asked, layout: str, csv_safe: bool, opening: dict[str, Any]
 ) -> int:
     """Query several stores, print one answer, and return the exit code."""
     from reput.engine.stores.find import find_in
 
-    stores = given.named()
+    stores = targets.named()
     with stores_bar(len(stores)) as on_answer:
         found = find_in(stores, asked, on_answer=on_answer, may_fork=True, **opening)
     FoundPrinter(layout, is_safe=csv_safe).print(found.messages)
@@ -337,6 +335,3 @@ def ask_stores(
     if not found.is_complete:
         return DAMAGED
     return FOUND if found.messages else NOT_FOUND
-
-
-command.help = (command.help or "").format(times=TIME_HELP)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from reput.engine.stores import FoundMessage
 
 _WRITE_BYTES = 1 << 20
+# Number of records that are printed together. It is higher for JSON lines: compiled functions create these
+# lines, and need less time per record if they get many records at once.
+_TOGETHER = {"jsonl": 4096, "csv": 256, "text": 256}
 
 
 def table_printer() -> Callable[..., None]:
@@ -70,6 +75,35 @@ class FoundPrinter:
             _print(line_of(one) + b"\n" for one in found)
         elif found:
             self._show([one.message for one in found], [one.store for one in found])
+
+
+def record_printer(layout: str, is_safe: bool) -> Callable[[Iterable[LocatedRecord]], int]:
+    """Return a function that prints records and returns their count. It can be called repeatedly."""
+    show, together = _batch_printer(layout, is_safe), _TOGETHER[layout]
+
+    def show_all(records: Iterable[LocatedRecord]) -> int:
+        source, count = iter(records), 0
+        while batch := list(islice(source, together)):
+            show(batch)
+            count += len(batch)
+        return count
+
+    return show_all
+
+
+def _batch_printer(layout: str, is_safe: bool) -> Callable[[Sequence[LocatedRecord]], None]:
+    if layout == "jsonl":
+        return partial(print_jsonl, lines=RecordLines())
+    if layout == "text":
+        show_table = table_printer()
+        return lambda records: show_table([record.message() for record in records])
+    with_header = iter([True])
+
+    def show(records: Sequence[LocatedRecord]) -> None:
+        messages = (record.message() for record in records)
+        print_csv(messages, next(with_header, False), is_safe)
+
+    return show
 
 
 def print_json_messages(messages: Iterable[MessageExt]) -> None:

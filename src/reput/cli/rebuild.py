@@ -1,14 +1,19 @@
-"""Define the command `reput rebuild`."""
+"""Define the command `reput rebuild`, and run its `--follow`: print progress, and end cleanly on signals."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from threading import Event
+from typing import Any
 
 import click
 
+from reput.base import Progress, printable
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.many import answer_stores, refuse_settings, resume_option
 from reput.cli.options import (
@@ -23,13 +28,14 @@ from reput.cli.options import (
     runner_options,
     stores_argument,
 )
-from reput.cli.output import warn
+from reput.cli.output import say_waiting, stderr_is_terminal, warn
+from reput.cli.progress import PhaseBars, signals_kept, signals_set
+from reput.core import KEPT_BY, log_bytes, split_logs, with_logs
+from reput.engine.rebuild import FollowReport, RebuildReport, damage_lines, rebuild
+from reput.engine.rebuild.follow.operation import follow as follow_log
+from reput.engine.stores import Chosen
 from reput.errors import UsageError
 from reput.io import Location
-
-if TYPE_CHECKING:
-    from reput.engine.stores import Chosen
-
 
 # Smaller splits than this cost more than the bytes in them.
 _LEAST_SPLIT_BYTES = 1 << 14
@@ -37,7 +43,6 @@ _LEAST_SPLIT_BYTES = 1 << 14
 
 @click.command(
     "rebuild",
-    short_help="Rebuild consumequeue/ and index/ from the CommitLog.",
     epilog="\b\nExamples:"
     "\n  reput rebuild /data/store --broker-config broker.conf --output /mnt/rebuilt"
     "\n  reput rebuild /data/store --output /mnt/live --follow",
@@ -90,20 +95,17 @@ _LEAST_SPLIT_BYTES = 1 << 14
 @resume_option
 @report_format("json")
 def command(
-    given: GivenStores,
+    targets: GivenStores,
     resume: str | None,
-    only: Any,
     output: str | None,
-    staging: str | None,
-    queues: Any,
-    index: Any,
     broker_config: str | None,
-    split_size: int | None,
-    chosen: Chosen,
-    salvage: bool,
+    hash_slots: int | None,
+    index_items: int | None,
+    queue_entries: int | None,
+    runner: Chosen,
     follow: bool,
     as_json: bool,
-    **sizes: int | None,
+    **options: Any,
 ) -> int:
     """Rebuild consumequeue/ and index/ of STORE from its commitlog/, in parallel.
 
@@ -135,26 +137,24 @@ def command(
     """
     if output is not None:
         refuse_part_of_store(output, "--output")
+    split_size = options["split_size"]
     if split_size is not None and split_size < _LEAST_SPLIT_BYTES:
         raise UsageError(f"--split-size must be at least {_LEAST_SPLIT_BYTES}, not {split_size}")
-    if given.is_several or resume is not None:
+    sizes = {"hash_slots": hash_slots, "index_items": index_items, "queue_entries": queue_entries}
+    if targets.is_several or resume is not None:
         if follow:
             raise UsageError("--follow works with one store only")
         refuse_settings(broker_config, sizes)
-        return _rebuild_all(
-            given, output, as_json, resume, only=only, queues=queues, index=index, split_size=split_size,
-            salvage=salvage, staging=staging, runner=chosen,
-        )  # fmt: skip
-    store = given.paths[0]
+        return _rebuild_all(targets, output, as_json, resume, runner=runner, **options)
+    store = targets.paths[0]
     if follow:
         if output is None:
             raise UsageError("--follow needs --output, because the store is only read")
-        if only or salvage or staging or "rocksdb" in (queues, index):
+        in_rocksdb = "rocksdb" in (options["queues"], options["index"])
+        if in_rocksdb or any(options[name] for name in ("only", "salvage", "staging")):
             raise UsageError(
                 "--follow: cannot be combined with --only, --salvage, --staging, --queues rocksdb or --index rocksdb"
             )
-    from reput.core import log_bytes, split_logs, with_logs
-
     named, store = store, with_logs(*split_logs(store))
     if store != named and output is None:
         raise UsageError(f"{named}: pass --output, because the log is not in the store")
@@ -162,32 +162,24 @@ def command(
     # Report a wrong path before searching for the settings. With --follow, the log may appear later.
     if not follow:
         log_bytes(store)
-    from reput.core import KEPT_BY
-
-    config = given_config(store, broker_config, sizes, writes=True, kept=KEPT_BY[only])
+    config = given_config(store, broker_config, sizes, writes=True, kept=KEPT_BY[options["only"]])
     if follow:
-        from reput.cli.follow import run_follow
-
-        return run_follow(store, str(output), config, split_size, chosen, as_json)
-    from reput.cli.progress import PhaseBars
-    from reput.engine.rebuild import damage_lines, rebuild
-
+        return _follow(
+            store, str(output), as_json, config=config, split_size=split_size, runner=runner
+        )
     with PhaseBars() as progress:
         report = rebuild(
-            store, only=only, output=output, queues=queues, index=index, config=config,
-            split_size=split_size, salvage=salvage, staging=staging, runner=chosen, progress=progress,
-        )  # fmt: skip
+            store, output=output, config=config, runner=runner, progress=progress, **options
+        )
     warn(*damage_lines(report.damage))
     click.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))
     return DAMAGED if report.damage else FOUND
 
 
 def _rebuild_all(
-    given: GivenStores, output: str | None, as_json: bool, resume: str | None, **options: Any
+    targets: GivenStores, output: str | None, as_json: bool, resume: str | None, **options: Any
 ) -> int:
-    from reput.engine.rebuild import rebuild
-
-    stores = given.named()
+    stores = targets.named()
     for store in stores:
         if store.log_paths and output is None:
             raise UsageError(f"{store.name}: pass --output, because the log is not in the store")
@@ -210,3 +202,59 @@ def _folder_of(output: str, name: str) -> str:
             f"--output: {name} cannot be the name of a folder; give the store another name in a fleet file"
         )
     return os.path.join(output, *parts)
+
+
+def _follow(store: str, output: str, as_json: bool, **options: Any) -> int:
+    """Follow a log until SIGINT or SIGTERM, and return the exit code."""
+    stop, view = Event(), _View(output, as_json)
+    with signals_set(stop):
+        report = follow_log(
+            store, output, shown=_rebuild_shown, stop=stop, on_wait=partial(say_waiting, store),
+            on_rebuilt=view.rebuilt, on_resume=view.resumed, on_step=view.step, **options,
+        )  # fmt: skip
+    view.end(report)
+    return DAMAGED if report.damage or view.is_damaged else FOUND
+
+
+@contextmanager
+def _rebuild_shown() -> Iterator[Progress]:
+    """Show progress bars during the first rebuild. A signal ends it at once, because a partial result is useless."""
+    with signals_kept(), PhaseBars() as progress:
+        yield progress
+
+
+class _View:
+    """The output of one run of `--follow`.
+
+    is_damaged: whether the first rebuild found damage
+    """
+
+    def __init__(self, output: str, as_json: bool) -> None:
+        self._output, self._as_json = output, as_json
+        self.is_damaged = False
+
+    def rebuilt(self, report: RebuildReport) -> None:
+        self.is_damaged = bool(report.damage)
+        warn(*damage_lines(report.damage))
+        click.echo(str(report), err=self._as_json)
+
+    def resumed(self, report: FollowReport) -> None:
+        click.echo(
+            f"{printable(self._output)} has every message before {report.position:,}; "
+            f"compared with the CommitLog from {report.compared_from:,} on.",
+            err=self._as_json,
+        )
+
+    def step(self, report: FollowReport) -> None:
+        if stderr_is_terminal():
+            text = f"\rup to {report.position:,}, {report.messages:,} messages followed"
+            click.echo(text, nl=False, err=True)
+
+    def end(self, report: FollowReport) -> None:
+        if stderr_is_terminal():
+            click.echo(err=True)
+        warn(*report.damage)
+        if self._as_json:
+            click.echo(json.dumps(report.as_dict(), indent=2))
+        else:
+            click.echo(str(report))

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 @click.command(
     "recover",
-    short_help="Recover a store that was not shut down cleanly.",
     epilog="\b\nExamples:"
     "\n  reput recover /data/store"
     "\n  reput recover /data/store --broker-config broker.conf --format json"

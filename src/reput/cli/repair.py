@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import click
 
@@ -16,16 +15,14 @@ from reput.cli.options import (
     runner_options,
     store_argument,
 )
+from reput.cli.progress import PhaseBars
+from reput.engine.check import Plan, RepairReport, prepare_repair, repair, undo_repair
+from reput.engine.stores import Chosen
 from reput.errors import UsageError
-
-if TYPE_CHECKING:
-    from reput.engine.check import Plan
-    from reput.engine.stores import Chosen
 
 
 @click.command(
     "repair",
-    short_help="Repair a store: plan, build beside it, check, swap, keep a backup.",
     epilog="\b\nExamples:"
     "\n  reput repair /data/store --plan"
     "\n  reput repair /data/store --broker-config broker.conf"
@@ -56,7 +53,7 @@ def command(
     truncate_tail: bool,
     salvage: bool,
     broker_config: str | None,
-    chosen: Chosen,
+    runner: Chosen,
     as_json: bool,
     **sizes: int | None,
 ) -> int:
@@ -77,10 +74,9 @@ def command(
     if undo:
         if plan_only or truncate_tail or salvage:
             raise UsageError("--undo: cannot be combined with --plan, --truncate-tail or --salvage")
-        return _undo(store, as_json)
-    from reput.cli.progress import PhaseBars
-    from reput.engine.check import RepairReport, prepare_repair, repair
-
+        undone = undo_repair(store)
+        click.echo(json.dumps(undone.as_dict(), indent=2) if as_json else str(undone))
+        return FOUND
     # Finish or undo an interrupted swap first. Otherwise `store` may be a half-built folder. Check the store before its
     # settings: if it cannot be repaired at all, the error should not be about settings.
     prepare_repair(store, plan_only=plan_only)
@@ -93,18 +89,10 @@ def command(
 
         report = repair(
             store, plan_only=plan_only, truncate_tail=truncate_tail, salvage=salvage, config=config,
-            runner=chosen, progress=progress, **({} if as_json else {"on_plan": show}),
+            runner=runner, progress=progress, **({} if as_json else {"on_plan": show}),
         )  # fmt: skip
     if as_json:
         click.echo(json.dumps(report.as_dict(), indent=2))
     elif report.is_done:
         click.echo(report.closing)
     return FOUND if report.is_complete else DAMAGED
-
-
-def _undo(store: str, as_json: bool) -> int:
-    from reput.engine.check import undo_repair
-
-    undone = undo_repair(store)
-    click.echo(json.dumps(undone.as_dict(), indent=2) if as_json else str(undone))
-    return FOUND

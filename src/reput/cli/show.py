@@ -66,7 +66,6 @@ _SHOWN_APART = (KEYS, TAGS, UNIQ_KEY)
 
 @click.command(
     "show",
-    short_help="Show one message in full.",
     epilog="\b\nExamples:"
     "\n  reput show /data/store 53821"
     "\n  reput show /data/store C29D7DF7AC9FCF1B47E573A82B41892C"
@@ -85,7 +84,7 @@ _SHOWN_APART = (KEYS, TAGS, UNIQ_KEY)
 @click.option("--body-only", is_flag=True, help="Write only the body, exactly as it is stored.")
 @reader_options
 def command(
-    given: GivenStores,
+    targets: GivenStores,
     which: str,
     topic: str | None,
     layout: str,
@@ -105,11 +104,11 @@ def command(
     log is damaged, or if a store could not be read.
     """
     layout = "body" if body_only else layout
-    if os.path.isdir(which) and not os.path.exists(given.paths[0] if given.paths else which):
-        raise UsageError(f"the STORE comes first: reput show {quote(which)} {given.paths[0]}")
-    store = given.one
+    if os.path.isdir(which) and not os.path.exists(targets.paths[0] if targets.paths else which):
+        raise UsageError(f"the STORE comes first: reput show {quote(which)} {targets.paths[0]}")
+    store = targets.single
     if store is None:
-        return _show_of_stores(given, which, topic, layout, opening)
+        return _show_of_stores(targets, which, topic, layout, opening)
     with open_from(store, **opening) as opened:
         messages, unreadable = _find(opened, which, topic)
         if not messages:
@@ -129,13 +128,13 @@ def command(
 
 
 def _show_of_stores(
-    given: GivenStores, which: str, topic: str | None, layout: str, opening: dict[str, Any]
+    targets: GivenStores, which: str, topic: str | None, layout: str, opening: dict[str, Any]
 ) -> int:
     from reput.engine.stores import FoundMessage
     from reput.engine.stores.find import find_by
 
     is_place = _is_offset(which) or _QUEUE_PLACE.fullmatch(which) is not None
-    stores = given.named()
+    stores = targets.named()
     with stores_bar(len(stores)) as on_answer:
         report = find_by(
             stores, lambda opened: _answer_of(opened, which, topic), on_answer=on_answer,

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
-    TIME_HELP,
     GivenStores,
     archived_stores_argument,
     check_window,
@@ -24,17 +21,14 @@ from reput.cli.options import (
     time_window_options,
 )
 from reput.cli.output import advise_on_topic, pause, say_waiting, warn
-from reput.cli.query_view import print_csv, print_jsonl, table_printer
-from reput.engine.messages import RecordLines
+from reput.cli.query_view import record_printer
+from reput.core import LogTail, TailFilter, wait_for_log, wanted_tags
 from reput.errors import UsageError
 
 if TYPE_CHECKING:
-    from reput.core import LocatedRecord, LogTail, MessageStore
+    from reput.core import MessageStore
 
 _ALL = "all"
-# Number of records that are printed together. It is higher for JSON lines: compiled functions create these
-# lines, and need less time per record if they get many records at once.
-_TOGETHER = {"jsonl": 4096, "csv": 256, "text": 256}
 
 
 def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
@@ -48,7 +42,6 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
 
 @click.command(
     "tail",
-    short_help="Print the last messages, and new ones as they arrive.",
     epilog="\b\nExamples:"
     "\n  reput tail /data/store --topic orders --tag 'created || cancelled' --follow"
     "\n  reput tail /data/store --lines all --format jsonl > messages.jsonl"
@@ -79,7 +72,7 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
 @message_options
 @reader_options
 def command(
-    given: GivenStores,
+    targets: GivenStores,
     topic: str | None,
     queue_id: int | None,
     key: str | None,
@@ -110,10 +103,8 @@ def command(
     Exits with 1 if there was no message, with 3 if something could not be read, with 130 if --follow
     was interrupted.
     """
-    from reput.core import LogTail, TailFilter, wait_for_log, wanted_tags
-
     check_window(begin, end)
-    refuse_a_message(given, "reput tail {store} --key {text}, or --topic {text}")
+    refuse_a_message(targets, "reput tail {store} --key {text}, or --topic {text}")
     if lines == 0 and not follow:
         raise UsageError("--lines 0 without --follow would print nothing; add --follow")
     if end is not None and follow:
@@ -121,12 +112,12 @@ def command(
             "--end: cannot be combined with --follow, which prints messages until it is interrupted"
         )
     wanted = TailFilter(topic, queue_id, key, frozenset(wanted_tags(tags)), begin, end)
-    store = given.one
+    store = targets.single
     if store is None:
         from reput.cli.tail_stores import tail_stores
 
-        return tail_stores(given.named(), wanted, lines, layout, csv_safe, follow, opening)
-    show = printer(layout, csv_safe)
+        return tail_stores(targets.named(), wanted, lines, layout, csv_safe, follow, opening)
+    show = record_printer(layout, csv_safe)
     if follow:
         wait_for_log(store, pause, partial(say_waiting, store))
     with open_from(store, **opening) as opened:
@@ -151,38 +142,6 @@ def command(
     if is_damaged:
         return DAMAGED
     return FOUND if count else NOT_FOUND
-
-
-command.help = (command.help or "").format(times=TIME_HELP)
-
-
-def printer(layout: str, is_safe: bool) -> Callable[[Iterable[LocatedRecord]], int]:
-    """Return a function that prints records and returns their count. It can be called repeatedly."""
-    show, together = _printer(layout, is_safe), _TOGETHER[layout]
-
-    def show_all(records: Iterable[LocatedRecord]) -> int:
-        source, count = iter(records), 0
-        while some := list(islice(source, together)):
-            show(some)
-            count += len(some)
-        return count
-
-    return show_all
-
-
-def _printer(layout: str, is_safe: bool) -> Callable[[Sequence[LocatedRecord]], None]:
-    if layout == "jsonl":
-        return partial(print_jsonl, lines=RecordLines())
-    if layout == "text":
-        show_table = table_printer()
-        return lambda records: show_table([record.message() for record in records])
-    with_header = iter([True])
-
-    def show(records: Sequence[LocatedRecord]) -> None:
-        messages = (record.message() for record in records)
-        print_csv(messages, next(with_header, False), is_safe)
-
-    return show
 
 
 def _print_all(tail: LogTail, store: MessageStore) -> int:

@@ -28,6 +28,8 @@ from reput.format.seekable_zstd import DIGEST_BYTES, FRAME_BYTES, tail_bytes
 FORM = 1
 MOST_SMALL_OBJECT_BYTES = 1 << 28
 """Maximum size of a snapshot, which is read whole."""
+KEY_INDEX, QUEUE_INDEX = "keys", "queues"
+"""The kinds of indexes, which are also the folders of their objects."""
 _MOST_LOG_FILE_BYTES = (1 << 31) - 1
 """Maximum size of a log file. The broker's setting mappedFileSizeCommitLog is a Java int."""
 # These types make `decode_manifest` refuse sizes and names that an archiver never writes.

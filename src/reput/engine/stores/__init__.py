@@ -8,6 +8,13 @@ if TYPE_CHECKING:
     from reput.engine.stores.find import Asked as Asked
     from reput.engine.stores.find import FoundMessage as FoundMessage
     from reput.engine.stores.find import records_of_key as records_of_key
+    from reput.engine.stores.monitoring import GROUP_METRICS as GROUP_METRICS
+    from reput.engine.stores.monitoring import STORE_METRICS as STORE_METRICS
+    from reput.engine.stores.monitoring import nagios_lines as nagios_lines
+    from reput.engine.stores.monitoring import nagios_status as nagios_status
+    from reput.engine.stores.monitoring import part_figures as part_figures
+    from reput.engine.stores.monitoring import prometheus_lines as prometheus_lines
+    from reput.engine.stores.monitoring import store_figures as store_figures
     from reput.engine.stores.pasted import Pasted as Pasted
     from reput.engine.stores.pasted import understood as understood
     from reput.engine.stores.runners import Chosen as Chosen

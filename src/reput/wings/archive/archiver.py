@@ -26,7 +26,7 @@ from reput.base import DAY_MS, Progress, Runner, StoreConfig, now_ms, silent
 from reput.core import CommitLogFile, StoreFacts, facts_of
 from reput.core.log.archived import begins_equally, continues
 from reput.errors import ObjectConflictError, UsageError
-from reput.format.archive import IndexObject, LogFile, Manifest, Snapshot
+from reput.format.archive import KEY_INDEX, QUEUE_INDEX, IndexObject, LogFile, Manifest, Snapshot
 from reput.format.file_names import CONFIG_FOLDER
 from reput.format.seekable_zstd import FRAME_BYTES
 from reput.io import (
@@ -37,13 +37,12 @@ from reput.io import (
     JoinedStorage,
     Location,
     ObjectStore,
-    Scratch,
     open_object_store,
 )
 from reput.wings.archive.changes import to_merge, with_file, with_merged, without_expired
-from reput.wings.archive.commit import commit, create
-from reput.wings.archive.copying import Copied, CopyTask, copied, upload_file
-from reput.wings.archive.indexing import ENTRIES, KEYS, merged
+from reput.wings.archive.copying import Copied, CopyTask, copied
+from reput.wings.archive.indexing import merge_indexes
+from reput.wings.archive.manifests import commit, create
 from reput.wings.archive.report import ArchiveReport
 
 _ZEROS_DIGEST = hashlib.sha256(bytes(FRAME_BYTES)).digest()
@@ -327,12 +326,10 @@ class _Archiver:
         """Merge all indexes that are due. Return False if an erasure ran meanwhile, so that nothing was merged."""
         archive = Archive(self._place, self._options)
         planned, merges = archive.manifest, list[tuple[str, tuple[IndexObject, ...], IndexObject]]()
-        for kind in (KEYS, ENTRIES):
+        for kind in (KEY_INDEX, QUEUE_INDEX):
             while runs := to_merge(planned, kind):
                 for parts in runs:
-                    with Scratch.folder() as folder:
-                        path = Path(folder, kind)
-                        whole = upload_file(self._objects, merged(archive, parts, kind, path), path)
+                    whole = merge_indexes(archive, parts, kind)
                     planned = with_merged(planned, kind, parts, whole) or planned
                     merges.append((kind, parts, whole))
         if not merges:
@@ -398,7 +395,7 @@ class _Archiver:
         manifest = Archive(self._place, self._options).manifest
         named = manifest.objects()
         until = now_ms() * 10**6 - _ORPHAN_NS
-        for kind in ("log/", f"{KEYS}/", f"{ENTRIES}/", "snapshots/"):
+        for kind in ("log/", f"{KEY_INDEX}/", f"{QUEUE_INDEX}/", "snapshots/"):
             for found in list(self._objects.list(kind)):
                 if found.name not in named and found.modified_ns < until:
                     self._objects.delete(found.name)

@@ -21,15 +21,14 @@ import pyarrow as pa
 from reput.base import Progress, StoreConfig, silent, usable_cpus
 from reput.core import CommitLogFile, DispatchRules, batch_topics, facts_of, open_queues
 from reput.errors import StoreChangedError, StoreError
-from reput.format.archive import IndexObject, LogFile, tree_root
+from reput.format.archive import KEY_INDEX, QUEUE_INDEX, IndexObject, LogFile, tree_root
 from reput.format.file_names import offset_file_name
 from reput.format.seekable_zstd import FRAME_BYTES, encode_tail
 from reput.io import FileReader, ObjectStore, Scratch
 from reput.wings.archive.indexing import (
-    ENTRIES,
-    KEYS,
     ScannedFile,
     scan_log_file,
+    upload_index,
     write_keys,
     write_queues,
 )
@@ -38,7 +37,6 @@ LEVEL = 3
 _BATCH_BYTES = 1 << 20
 _WAITING_PER_THREAD = 4
 """Number of compressed batches per thread that may wait for the upload."""
-_PART_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +75,9 @@ def copied(task: CopyTask, progress: Progress = silent) -> Copied:
         progress("scan", 0, 1)
         found, keys, queues = waiting.result()
         progress("keys", 0, 1)
-        upload_file(task.objects, keys, folder / KEYS)
+        upload_index(task.objects, keys, folder / KEY_INDEX)
         progress("queues", 0, 1)
-        upload_file(task.objects, queues, folder / ENTRIES)
+        upload_index(task.objects, queues, folder / QUEUE_INDEX)
     end = file.end if task.is_sealed else max(found.messages_end, file.start)
     entry = msgspec.structs.replace(
         entry, messages=found.messages, messages_end=end, times=found.times,
@@ -109,16 +107,14 @@ def _write_indexes(
 ) -> tuple[ScannedFile, IndexObject, IndexObject]:
     """Scan the first `size` bytes of a log file, and write its indexes into a local folder."""
     file, found = task.file, _scanned(task, size, topics)
-    keys = write_keys(folder / KEYS, found, file.start, file.end)
-    return found, keys, write_queues(folder / ENTRIES, found, file.start, file.end)
+    keys = write_keys(folder / KEY_INDEX, found, file.start, file.end)
+    return found, keys, write_queues(folder / QUEUE_INDEX, found, file.start, file.end)
 
 
 def _upload_log(task: CopyTask, size: int) -> LogFile:
     file = task.file
-    name = f"log/{offset_file_name(file.start)}-{uuid.uuid4().hex}.zst"
     with FileReader(file.path) as reader:
-        frames = LogFrames(reader, size)
-        stored = task.objects.upload(name, frames.chunks())
+        stored = upload_log(task.objects, file.start, reader, size)
         if reader.size < file.size:
             raise StoreChangedError(
                 f"{file.path}: became shorter while it was read; run the command again"
@@ -128,8 +124,8 @@ def _upload_log(task: CopyTask, size: int) -> LogFile:
     if inside.startswith(".."):
         inside = f"commitlog/{os.path.basename(file.path)}"
     return LogFile(
-        inside, file.start, file.size, size, task.is_sealed, name, stored, frames.sha256, frames.tail_sha256,
-        tree_root(frames.digests), 0, file.start, None, False, False,
+        inside, file.start, file.size, size, task.is_sealed, *stored, messages=0, messages_end=file.start,
+        times=None, is_indexed=False, has_replaced_ids=False,
     )  # fmt: skip
 
 
@@ -152,16 +148,24 @@ def _scanned(task: CopyTask, size: int, topics: frozenset[str]) -> ScannedFile:
             queues.close()
 
 
-def upload_file(objects: ObjectStore, index: IndexObject, path: Path) -> IndexObject:
-    """Upload an index file in parts. `index` states the name and the size of the uploaded object. Return `index`."""
+class StoredLog(NamedTuple):
+    """The object of an uploaded log file: the fields of `LogFile` that depend on its bytes."""
 
-    def chunks() -> Iterator[bytes]:
-        with FileReader(str(path)) as file:
-            for at in range(0, index.object_bytes, _PART_BYTES):
-                yield file.read(at, min(_PART_BYTES, index.object_bytes - at))
+    object: str
+    object_bytes: int
+    sha256: str
+    tail_sha256: str
+    tree: str
 
-    objects.upload(index.object, chunks())
-    return index
+
+def upload_log(objects: ObjectStore, begin: int, reader: FileReader, size: int) -> StoredLog:
+    """Upload the first `size` bytes of a log file that begins at a physical offset, as a new object."""
+    name = f"log/{offset_file_name(begin)}-{uuid.uuid4().hex}.zst"
+    frames = LogFrames(reader, size)
+    stored_bytes = objects.upload(name, frames.chunks())
+    return StoredLog(
+        name, stored_bytes, frames.sha256, frames.tail_sha256, tree_root(frames.digests)
+    )
 
 
 class LogFrames:

@@ -37,7 +37,7 @@ from reput.core import (
 from reput.core.log.known_file import ReplacedIds
 from reput.core.log.range_scan import scan_range
 from reput.errors import StoreError
-from reput.format.archive import IndexObject, Times
+from reput.format.archive import KEY_INDEX, QUEUE_INDEX, IndexObject, Times
 from reput.format.archive_index import (
     DIGESTS,
     GROUP_ROWS,
@@ -50,11 +50,11 @@ from reput.format.archive_index import (
 from reput.format.batch_consume_queue import BatchEntry
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.file_names import offset_file_name
-from reput.io import Archive, FileWriter, OpenFile, ParquetIndex
+from reput.io import Archive, FileReader, FileWriter, ObjectStore, OpenFile, ParquetIndex, Scratch
 
-KEYS, ENTRIES = "keys", "queues"
 PARQUET_MAGIC = b"PAR1"
 _MERGED_ROWS = 1 << 22
+_PART_BYTES = 8 << 20
 _POSITION_BITS = 31
 _HASHES = 1 << 31
 """Number of possible key hashes: RocketMQ's hashes are not negative, and so have 31 bits."""
@@ -309,15 +309,15 @@ class IndexWriter:
     def __init__(self, path: Path, kind: str) -> None:
         self._path, self._kind = path, kind
         self._sink = _Sink(FileWriter(path, size=0))
-        schema = KEY_SCHEMA if kind == KEYS else QUEUE_SCHEMA
+        schema = KEY_SCHEMA if kind == KEY_INDEX else QUEUE_SCHEMA
         encodings = (
             {"key_hash": "DELTA_BINARY_PACKED", "physical_offset": "BYTE_STREAM_SPLIT"}
-            if kind == KEYS
+            if kind == KEY_INDEX
             else dict.fromkeys(_DELTAS, "DELTA_BINARY_PACKED")
         )
         self._writer = pq.ParquetWriter(
             self._sink, schema, compression="zstd", compression_level=3,
-            use_dictionary=list(_DICTIONARIES) if kind == ENTRIES else [],
+            use_dictionary=list(_DICTIONARIES) if kind == QUEUE_INDEX else [],
             column_encoding=encodings, store_schema=False,
         )  # fmt: skip
         self._waiting: list[pa.Table] = []
@@ -350,7 +350,7 @@ class IndexWriter:
         if self._waiting_rows:
             self._write(self._waiting_rows)
         pairs = {DIGESTS.decode(): json.dumps(self._digests)}
-        if self._kind == ENTRIES:
+        if self._kind == QUEUE_INDEX:
             pairs[QUEUES.decode()] = packed(self._queues).decode()
         self._writer.add_key_value_metadata(pairs)
         self._sink.taken()
@@ -422,7 +422,7 @@ class _Sink:
 
 def write_keys(path: Path, found: ScannedFile, begin: int, end: int) -> IndexObject:
     """Write the keys of one log file into a local file."""
-    writer = IndexWriter(path, KEYS)
+    writer = IndexWriter(path, KEY_INDEX)
     writer.add(_keys_of(found.key_hashes, found.key_offsets))
     return writer.finish(begin, end, 1)
 
@@ -433,7 +433,7 @@ def _keys_of(hashes: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> p
 
 def write_queues(path: Path, found: ScannedFile, begin: int, end: int) -> IndexObject:
     """Write the queue entries of one log file into a local file."""
-    writer = IndexWriter(path, ENTRIES)
+    writer = IndexWriter(path, QUEUE_INDEX)
     bounds = found.bounds.tolist()
     for queue, start, stop in zip(found.queues, bounds[:-1], bounds[1:], strict=True):
         numbers, sizes = (
@@ -468,31 +468,54 @@ def _entries_of(queue: Queue, columns: dict[str, npt.NDArray[Any]]) -> pa.Table:
     )  # fmt: skip
 
 
-def merged(
+def merge_indexes(
     archive: Archive,
     parts: Sequence[IndexObject],
     kind: str,
-    path: Path,
     change: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> IndexObject:
-    """Merge indexes of consecutive log files into one local file.
+    """Merge indexes of consecutive log files into one, and upload it as a new object.
 
     `change` is applied to all rows, and must keep their order. It may drop rows from an index of keys, but not from an
     index of queues.
 
     Raises FormatError, StoreNotFoundError, StoreAccessError.
     """
-    indexes = [archive.index(part) for part in parts]
-    writer = IndexWriter(path, kind)
-    try:
-        if kind == KEYS:
-            for table in _merged_keys(archive, indexes):
-                writer.add(change(table))
-        else:
-            _merge_queues(archive, indexes, writer, change)
-        return writer.finish(parts[0].begin, parts[-1].end, sum(part.files for part in parts))
-    finally:
-        writer.abandon()
+    with Scratch.folder() as folder:
+        path = Path(folder, kind)
+        writer = IndexWriter(path, kind)
+        try:
+            _merge(archive, [archive.index(part) for part in parts], writer, kind, change)
+            index = writer.finish(parts[0].begin, parts[-1].end, sum(part.files for part in parts))
+        finally:
+            writer.abandon()
+        return upload_index(archive.objects, index, path)
+
+
+def _merge(
+    archive: Archive,
+    indexes: Sequence[ParquetIndex],
+    writer: IndexWriter,
+    kind: str,
+    change: Callable[[pa.Table], pa.Table],
+) -> None:
+    if kind == KEY_INDEX:
+        for table in _merged_keys(archive, indexes):
+            writer.add(change(table))
+    else:
+        _merge_queues(archive, indexes, writer, change)
+
+
+def upload_index(objects: ObjectStore, index: IndexObject, path: Path) -> IndexObject:
+    """Upload an index file in parts. `index` states the name and the size of the uploaded object. Return `index`."""
+
+    def chunks() -> Iterator[bytes]:
+        with FileReader(str(path)) as file:
+            for at in range(0, index.object_bytes, _PART_BYTES):
+                yield file.read(at, min(_PART_BYTES, index.object_bytes - at))
+
+    objects.upload(index.object, chunks())
+    return index
 
 
 def _merged_keys(archive: Archive, indexes: Sequence[ParquetIndex]) -> Iterator[pa.Table]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from reput.base import Report, format_size, printable
+from reput.base import Report, counted, format_size, printable
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -40,8 +40,7 @@ class ArchiveReport(Report):
         return not self.damaged
 
     def lines(self) -> Iterator[str]:
-        what = "1 log file" if self.files == 1 else f"{self.files:,} log files"
-        yield f"Archived {what} of {printable(self.store)} in {printable(self.archive)}"
+        yield f"Archived {counted(self.files, 'log file')} of {printable(self.store)} in {printable(self.archive)}"
         if self.files:
             share = f" ({100 * self.stored_bytes / self.log_bytes:.0f} %)" if self.log_bytes else ""
             yield f"  messages  {self.messages:,}"
@@ -133,7 +132,7 @@ class VerifyReport(Report):
         for problem in self.problems:
             yield f"damage: {printable(problem)}"
         if self.unused:
-            what = "1 object is" if len(self.unused) == 1 else f"{len(self.unused):,} objects are"
+            what = counted(len(self.unused), "object is", "objects are")
             yield f"note: {what} unused; `reput archive` deletes unused objects that are a day old"
 
     def as_dict(self) -> dict[str, Any]:
@@ -175,8 +174,7 @@ class RestoreReport(Report):
                 records = f"{self.left_out:,} records of a broker's internal topics, or of open transactions,"
                 yield f"note: {records} were not copied"
             return
-        what = "1 log file" if self.files == 1 else f"{self.files:,} log files"
-        yield f"Restored {what} of {printable(self.archive)} to {printable(self.store)}"
+        yield f"Restored {counted(self.files, 'log file')} of {printable(self.archive)} to {printable(self.store)}"
         yield f"  messages  {self.messages:,}"
         yield f"  log       {format_size(self.log_bytes)}, from {self.begin:,} to {self.end:,}"
         if self.offsets_reset:

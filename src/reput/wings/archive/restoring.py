@@ -18,9 +18,17 @@ from reput.errors import (
     UsageError,
     is_transient,
 )
-from reput.format.archive import ErasureObject, IndexObject, LogFile, Snapshot, tree_root
+from reput.format.archive import (
+    KEY_INDEX,
+    QUEUE_INDEX,
+    ErasureObject,
+    IndexObject,
+    LogFile,
+    Snapshot,
+    tree_root,
+)
 from reput.io import DISK, Archive, FileReader, FileWriter, read_snapshot
-from reput.wings.archive.indexing import ENTRIES, KEYS, PARQUET_MAGIC
+from reput.wings.archive.indexing import PARQUET_MAGIC
 from reput.wings.archive.new_store import check_empty, new_store
 from reput.wings.archive.report import RestoreReport, VerifyReport
 
@@ -64,7 +72,7 @@ def verify(place: str, options: dict[str, str] | None, progress: Progress = sile
     named = manifest.objects()
     unused = tuple(
         one.name
-        for kind in ("log/", f"{KEYS}/", f"{ENTRIES}/")
+        for kind in ("log/", f"{KEY_INDEX}/", f"{QUEUE_INDEX}/")
         for one in archive.objects.list(kind)
         if one.name not in named
     )

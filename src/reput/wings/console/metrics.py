@@ -21,19 +21,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reput import __version__
 from reput.base import Severity
-from reput.engine.stores import StoreAnswer
+from reput.engine.stores import (
+    GROUP_METRICS,
+    STORE_METRICS,
+    StoreAnswer,
+    part_figures,
+    store_figures,
+)
 from reput.errors import ReputError
 from reput.io import Location
 from reput.wings.console.mounts import Mounts
 from reput.wings.console.surveys import Rounds
-from reput.wings.fleet.api import (
-    GROUP_METRICS,
-    STORE_METRICS,
-    SurveyReport,
-    part_figures,
-    store_figures,
-    survey,
-)
+from reput.wings.fleet.api import SurveyReport, survey
 from reput.wings.serve import GroupLag, Traffic, consumer_lag, group_lags
 
 _GAUGES = {

@@ -7,7 +7,6 @@ an erasure is killed before it deletes them, the next erasure does.
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -21,15 +20,20 @@ import pyarrow as pa
 from reput.base import Progress, silent
 from reput.core import CommitLogFile, LogListing, find_logs
 from reput.errors import StoreChangedError, StoreNotFoundError, StoreUnreachableError, UsageError
-from reput.format.archive import ErasureObject, IndexObject, LogFile, Manifest, tree_root
+from reput.format.archive import (
+    KEY_INDEX,
+    QUEUE_INDEX,
+    ErasureObject,
+    IndexObject,
+    LogFile,
+    Manifest,
+)
 from reput.format.commit_log import BLANK_BYTES
 from reput.format.erasure import ChangedFile
-from reput.format.file_names import offset_file_name, parse_offset_file_name
+from reput.format.file_names import parse_offset_file_name
 from reput.format.properties import SCHEDULE_TOPIC
 from reput.io import DISK, Archive, FileReader, FileWriter, Scratch
-from reput.wings.archive.commit import commit
-from reput.wings.archive.copying import LogFrames, upload_file
-from reput.wings.archive.indexing import ENTRIES, KEYS, merged
+from reput.wings.archive import commit, merge_indexes, upload_log
 from reput.wings.erase.choosing import Choice, Chooser
 from reput.wings.erase.overwriting import Eraser
 from reput.wings.erase.report import EraseReport
@@ -113,19 +117,14 @@ class _ArchiveErasure:
     ) -> tuple[LogFile, LogFile]:  # fmt: skip
         """Upload a new version of a log file; return its old and its new entry for the manifest."""
         self._progress("rewrite", number, count)
-        name = f"log/{offset_file_name(entry.begin)}-{uuid.uuid4().hex}.zst"
         with Scratch.folder() as folder:
             path = Path(folder, "log")
             with FileWriter(path, size=entry.size) as writer:
                 for run in eraser.runs(file, log.open_file):
                     writer.write(run.data, run.position)
             with FileReader(str(path)) as reader:
-                frames = LogFrames(reader, entry.data_bytes)
-                stored = self._objects.upload(name, frames.chunks())
-        return entry, msgspec.structs.replace(
-            entry, object=name, object_bytes=stored, sha256=frames.sha256,
-            tail_sha256=frames.tail_sha256, tree=tree_root(frames.digests),
-        )  # fmt: skip
+                stored = upload_log(self._objects, entry.begin, reader, entry.data_bytes)
+        return entry, msgspec.structs.replace(entry, **stored._asdict())
 
     def _write_record(
         self, archive: Archive, eraser: Eraser, changed: list[tuple[LogFile, LogFile]]
@@ -145,10 +144,10 @@ class _ArchiveErasure:
         new = dict(changed)
         spans = [(old.begin, old.end) for old, _ in changed]
         change = _row_changes(np.array(sorted(eraser.without_keys), np.int64))
-        done: dict[str, dict[IndexObject, IndexObject]] = {KEYS: {}, ENTRIES: {}}
+        done: dict[str, dict[IndexObject, IndexObject]] = {KEY_INDEX: {}, QUEUE_INDEX: {}}
         for _ in range(_MOST_TRIES):
             now = Archive(self._place, self._options)
-            for kind, parts in ((KEYS, now.manifest.keys), (ENTRIES, now.manifest.queues)):
+            for kind, parts in ((KEY_INDEX, now.manifest.keys), (QUEUE_INDEX, now.manifest.queues)):
                 for part in parts:
                     is_concerned = any(
                         part.begin < end and begin < part.end for begin, end in spans
@@ -190,8 +189,8 @@ class _ArchiveErasure:
                 return None
             return msgspec.structs.replace(
                 _cleared(manifest), log=tuple(new.get(one, one) for one in manifest.log),
-                keys=tuple(done[KEYS].get(one, one) for one in manifest.keys),
-                queues=tuple(done[ENTRIES].get(one, one) for one in manifest.queues),
+                keys=tuple(done[KEY_INDEX].get(one, one) for one in manifest.keys),
+                queues=tuple(done[QUEUE_INDEX].get(one, one) for one in manifest.queues),
                 erasures=(*manifest.erasures, record),
             )  # fmt: skip
 
@@ -201,15 +200,12 @@ class _ArchiveErasure:
         self, archive: Archive, part: IndexObject, kind: str, change: Callable[[pa.Table], pa.Table]
     ) -> IndexObject:
         self._progress(kind, 0, 1)
-        with Scratch.folder() as folder:
-            path = Path(folder, kind)
-            whole = merged(archive, (part,), kind, path, change)
-            return upload_file(self._objects, whole, path)
+        return merge_indexes(archive, (part,), kind, change)
 
     def _listed(self) -> list[str]:
         return [
             found.name
-            for kind in ("log", KEYS, ENTRIES)
+            for kind in ("log", KEY_INDEX, QUEUE_INDEX)
             for found in self._objects.list(f"{kind}/")
         ]
 
@@ -319,7 +315,7 @@ def _row_changes(erased: Any) -> dict[str, Callable[[pa.Table], pa.Table]]:
         codes = np.where(gone, 0, rows.column("tags_code").to_numpy())
         return rows.set_column(number, rows.schema.field(number), pa.array(codes))
 
-    return {KEYS: keys, ENTRIES: queues}
+    return {KEY_INDEX: keys, QUEUE_INDEX: queues}
 
 
 def _notes(place: str, changed: list[tuple[LogFile, LogFile]]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from reput.base import Report, format_size, printable
+from reput.base import Report, counted, format_size, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class EraseReport(Report):
 
     def lines(self) -> Iterator[str]:
         count = sum(one.messages for one in self.messages)
-        what = "1 message" if count == 1 else f"{count:,} messages"
+        what = counted(count, "message")
         if not self.is_done:
             yield f"{printable(self.source)}: {what} would be erased; nothing was changed"
         else:
@@ -106,12 +106,12 @@ class EraseReport(Report):
             yield f"Erased {what} of {printable(self.source)}{into}"
         for one in self.messages:
             yield f"  {one.messages:>9,}  {one.role.replace('_', ' '):<11}  {printable(one.topic)}"
-        yield f"  {self.records:,} records, {format_size(self.record_bytes)}, in {_files(self.files)}"
+        yield f"  {self.records:,} records, {format_size(self.record_bytes)}, in {counted(self.files, 'log file')}"
         if self.bare:
             yield f"note: {self.bare:,} messages are too short for a tombstone; their bodies are zeros"
         for mention in self.mentions:
             is_one = mention.records == 1
-            what = "1 other record" if is_one else f"{mention.records:,} other records"
+            what = counted(mention.records, "other record")
             holds, stays = ("contains", "stays") if is_one else ("contain", "stay")
             yield (
                 f"warning: {what} of {printable(mention.topic)} {holds} an erased key or body and "
@@ -119,7 +119,8 @@ class EraseReport(Report):
             )
         for table in self.tables:
             if table.rows:
-                yield f"warning: {printable(table.table)} has {_rows(table.rows)} of these messages; delete them there"
+                rows = counted(table.rows, "row")
+                yield f"warning: {printable(table.table)} has {rows} of these messages; delete them there"
             else:
                 yield f"  {printable(table.table)}: has no rows of these messages"
         for name in self.left_out:
@@ -131,11 +132,3 @@ class EraseReport(Report):
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count:,} rows"
-
-
-def _files(count: int) -> str:
-    return "1 log file" if count == 1 else f"{count:,} log files"

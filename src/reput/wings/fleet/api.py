@@ -10,13 +10,6 @@ if TYPE_CHECKING:
     from reput.wings.fleet.lag import LagReport as LagReport
     from reput.wings.fleet.lag import lag as lag
     from reput.wings.fleet.lag import lag_lines as lag_lines
-    from reput.wings.fleet.monitoring import GROUP_METRICS as GROUP_METRICS
-    from reput.wings.fleet.monitoring import STORE_METRICS as STORE_METRICS
-    from reput.wings.fleet.monitoring import nagios_lines as nagios_lines
-    from reput.wings.fleet.monitoring import nagios_status as nagios_status
-    from reput.wings.fleet.monitoring import part_figures as part_figures
-    from reput.wings.fleet.monitoring import prometheus_lines as prometheus_lines
-    from reput.wings.fleet.monitoring import store_figures as store_figures
     from reput.wings.fleet.survey import SurveyReport as SurveyReport
     from reput.wings.fleet.survey import fleet_lines as fleet_lines
     from reput.wings.fleet.survey import survey as survey

@@ -1,33 +1,39 @@
-"""Define the command `reput export`."""
+"""Define the commands `reput export` and `reput compact-table`."""
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import Any
 
 import click
 
-from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import (
+from reput.base import counted, printable
+from reput.cli import (
+    DAMAGED,
+    FOUND,
     SIZE,
-    TIME_HELP,
     all_formats,
     archive_option,
     catalog_properties,
     check_archived,
     check_window,
+    export_bar,
     fleet_option,
     listed_in,
+    print_report,
     refuse_logs_option,
+    report_format,
     runner_options,
     time_window_options,
+    warn,
 )
-from reput.cli.output import warn
+from reput.core import with_archive
+from reput.engine.rebuild import damage_lines
+from reput.engine.stores import Chosen, opened_runner
 from reput.errors import UsageError
-
-if TYPE_CHECKING:
-    from reput.engine.stores import Chosen
-    from reput.wings.lakes import ExportRequest
+from reput.wings.lakes import ExportRequest, export
 
 _EXAMPLES = (
     "\b\nExamples:"
@@ -49,7 +55,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     return names
 
 
-@click.command("export", short_help="Write messages into a lake table.", epilog=_EXAMPLES)
+@click.command("export", epilog=_EXAMPLES)
 @click.argument(
     "stores", metavar="[STORE]...", nargs=-1, type=click.Path(readable=False), callback=refuse_logs_option,
 )  # fmt: skip
@@ -188,7 +194,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     help="After the export, combine small files if a partition has at least N of them.",
 )
 @runner_options
-def command(
+def export_command(
     stores: tuple[str, ...],
     fleet: str | None,
     archive: str | None,
@@ -207,7 +213,7 @@ def command(
     commit_every: str | None,
     compact_after: int | None,
     max_rejects: str | None,
-    chosen: Chosen,
+    runner: Chosen,
     **asked: Any,
 ) -> int:
     """Write the messages of STOREs into a table at DEST, one row per message.
@@ -227,11 +233,6 @@ def command(
     Exits with 3 if the log is damaged: readable messages are exported, the damage is reported. Also
     exits with 3, and exports nothing, if more rows than --max-rejects are rejected.
     """
-    from reput.cli.formats import print_report
-    from reput.cli.progress import export_bar
-    from reput.engine.rebuild import damage_lines
-    from reput.wings.lakes import export
-
     if not stores and fleet is None:
         raise UsageError(
             "name a STORE, or a fleet file with --stores, before DEST: reput export STORE DEST"
@@ -239,8 +240,6 @@ def command(
     check_window(asked["begin"], asked["end"])
     check_archived(stores, archive, fleet)
     if archive is not None:
-        from reput.core import with_archive
-
         stores = (with_archive(stores[0], archive),)
     to = to or "parquet"
     output: Any = destination
@@ -255,7 +254,7 @@ def command(
             fail_on_data_loss=fail_on_data_loss, catalog=catalog, table=table,
             catalog_properties=catalog_properties, split_bytes=split_size,
             target_file_bytes=target_file_size, commit_every=commit_every,
-            compact_after=compact_after, max_rejects=max_rejects, runner=chosen,
+            compact_after=compact_after, max_rejects=max_rejects, runner=runner,
             progress=progress,
         )  # fmt: skip
     warn(*damage_lines([*report.missing, *report.damage]))
@@ -265,8 +264,6 @@ def command(
 
 
 def _request(asked: dict[str, Any]) -> ExportRequest:
-    from reput.wings.lakes import ExportRequest
-
     return ExportRequest(
         columns=asked["columns"],
         topics=asked["topics"],
@@ -285,4 +282,70 @@ def _request(asked: dict[str, Any]) -> ExportRequest:
     )
 
 
-command.help = (command.help or "").format(times=TIME_HELP)
+@click.command(
+    "compact-table",
+    epilog="\b\nExamples:"
+    "\n  reput compact-table /lake/messages"
+    "\n  reput compact-table /lake/orders --target-file-size 512MiB",
+)
+@click.argument("destination", metavar="DEST", type=click.Path(readable=False))
+@click.option(
+    "--target-file-size",
+    type=SIZE,
+    help="Combine files of a partition up to this size.  [default: 256MiB]",
+)
+@click.option("--catalog", metavar="C", help="Iceberg: the catalog that was given to reput export.")
+@catalog_properties
+@click.option(
+    "--table", metavar="NS.NAME", help="Iceberg: the table that was given to reput export."
+)
+@runner_options
+@report_format("json")
+def compact_table_command(
+    destination: str,
+    target_file_size: int | None,
+    catalog: str | None,
+    catalog_properties: dict[str, str],
+    table: str | None,
+    runner: Chosen,
+    as_json: bool,
+) -> int:
+    """Combine the small files of the table at DEST, which `reput export` wrote.
+
+    Rows do not change, and exports continue where they ended. The command is refused
+    while an export or another compaction writes the table; exports are refused while it runs.
+    Readers of an Iceberg or Delta table see either the old or the new files. The folder of a
+    Parquet table is replaced in one step: a query that runs meanwhile may fail and must be
+    repeated.
+    """
+    from reput.wings.lakes.compaction import compact_table, layout_of
+    from reput.wings.lakes.merging import TARGET_BYTES
+    from reput.wings.lakes.tables.opening import open_table
+    from reput.wings.lakes.task import warm_up
+
+    with ExitStack() as stack:
+        layout = layout_of(destination)
+        report = compact_table(
+            open_table(
+                destination,
+                layout,
+                catalog=catalog,
+                table=table,
+                catalog_properties=catalog_properties or None,
+            ),
+            lambda size: stack.enter_context(opened_runner(runner, size, warm_up)),
+            target_file_bytes=target_file_size or TARGET_BYTES,
+            progress=stack.enter_context(export_bar()),
+        )
+    if as_json:
+        click.echo(json.dumps(report.as_json(), indent=2))
+        return FOUND
+    did = (
+        f"combined {counted(report.files, 'file')} into {report.new_files:,}"
+        if report.committed
+        else "no small files to combine"
+    )
+    click.echo(f"{printable(report.destination)}: {did}, in {report.total_s:,.1f} s")
+    for note in report.notes:
+        click.echo(f"  note          {printable(note)}")
+    return FOUND

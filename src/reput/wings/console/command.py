@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from reput.base import STORE_VERSIONS
-from reput.cli.options import (
+from reput.cli import (
     NO_STORE,
     SIZE,
     archive_option,
@@ -17,7 +17,9 @@ from reput.cli.options import (
     listed_in,
     refuse_logs_option,
 )
+from reput.core import with_archive
 from reput.errors import UsageError
+from reput.wings.console.serving import Serving, address_of
 from reput.wings.serve import CLUSTER
 
 _LISTEN = "127.0.0.1:9876"
@@ -25,7 +27,6 @@ _LISTEN = "127.0.0.1:9876"
 
 @click.command(
     "serve",
-    short_help="Serve stores to RocketMQ clients and mqadmin.",
     epilog="\b\nExamples:"
     "\n  reput serve /data/store"
     "\n  reput serve /data/store --http 127.0.0.1:8080"
@@ -177,7 +178,7 @@ _LISTEN = "127.0.0.1:9876"
 )
 @archive_option
 @config_options
-def command(
+def serve_command(
     http_only: bool,
     stores: tuple[str, ...],
     fleet: str | None,
@@ -199,8 +200,6 @@ def command(
 
     The command runs until SIGINT, SIGTERM or SIGHUP, and then finishes the requests in flight.
     """
-    from reput.cli.serving import Serving, address_of
-
     if not stores and fleet is None:
         raise UsageError(NO_STORE)
     address = address_of(listen, "listen")
@@ -242,8 +241,6 @@ def command(
         )
     check_archived(stores, archive, fleet)
     if archive is not None:
-        from reput.core import with_archive
-
         if options["accepts_sends"]:
             raise UsageError(
                 "accept_sends cannot be combined with archive: an archive is only read",

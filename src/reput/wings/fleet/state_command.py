@@ -4,31 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from reput.base import format_time, one_line
-from reput.cli.formats import print_csv
-from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.many import code_of
-from reput.cli.options import (
+from reput.base import Finding, format_time, one_line
+from reput.cli import (
+    DAMAGED,
+    FOUND,
+    NOT_FOUND,
     GivenStores,
+    StoresBar,
+    code_of,
     complete_topics,
     message_options,
     open_from,
+    print_csv,
+    print_json_lines,
+    print_rows,
     read_store_argument,
     reader_options,
+    record_printer,
     report_format,
     store_argument,
     stores_argument,
+    warn,
 )
-from reput.cli.output import print_json_lines, print_rows, warn
+from reput.engine.five import (
+    LOST,
+    WAITING,
+    CompactedLog,
+    TieredQueue,
+    TieredStore,
+    Timers,
+    compacted_queues,
+)
+from reput.engine.stores import over_stores
 from reput.errors import StoreNotFoundError, UsageError
-
-if TYPE_CHECKING:
-    from reput.base import Finding
-    from reput.engine.five import TieredQueue
+from reput.wings.fleet.api import broker_faults, lag, lag_lines
+from reput.wings.serve import PoppedMessages, open_transactions
 
 _NAME_WIDTH, _UNIQUE_KEY_WIDTH = 40, 56
 _INDEX_ONLY = (
@@ -47,10 +61,9 @@ class _StateGroup(click.Group):
 @click.group(
     "state",
     cls=_StateGroup,
-    short_help="Show lag, open transactions, timers, pops, compacted and tiered messages.",
     epilog="\b\nExamples:\n  reput state lag /data/store\n  reput state timer /data/store --all",
 )
-def command() -> None:
+def state_command() -> None:
     """Show what a broker keeps besides the log: consumer lag, open transactions, timers, pops."""
 
 
@@ -62,7 +75,7 @@ def _exit_code(found: object, damage: Sequence[Finding] = ()) -> int:
     return FOUND if found else NOT_FOUND
 
 
-@command.command(
+@state_command.command(
     "lag",
     short_help="Show how far consumer groups are behind.",
     epilog="\b\nExamples:\n  reput state lag /data/store\n  reput state lag /data/store --group billing --format jsonl",
@@ -73,7 +86,7 @@ def _exit_code(found: object, damage: Sequence[Finding] = ()) -> int:
 @reader_options
 @report_format("jsonl", "Output format; jsonl has one queue per line.")
 def _lag(
-    given: GivenStores, group: str | None, topic: str | None, as_json: bool, **opening: Any
+    targets: GivenStores, group: str | None, topic: str | None, as_json: bool, **opening: Any
 ) -> int:
     """Compare the offsets that consumer groups committed with the queues of STORE.
 
@@ -93,11 +106,9 @@ def _lag(
     Exits with 1 if no group has committed an offset, with 3 if a store could not be read or a lag is
     unknown.
     """
-    from reput.wings.fleet.api import lag
-
-    store = given.one
+    store = targets.single
     if store is None:
-        return _lag_of_stores(given, as_json, group=group, topic=topic, **opening)
+        return _lag_of_stores(targets, as_json, group=group, topic=topic, **opening)
     report = lag(store, group=group, topic=topic, **opening)
     if as_json:
         print_json_lines(report.rows())
@@ -107,12 +118,8 @@ def _lag(
     return _exit_code(report.queues) if report.is_complete else DAMAGED
 
 
-def _lag_of_stores(given: GivenStores, as_json: bool, **options: Any) -> int:
-    from reput.cli.progress import StoresBar
-    from reput.engine.stores import over_stores
-    from reput.wings.fleet.api import lag, lag_lines
-
-    stores = given.named()
+def _lag_of_stores(targets: GivenStores, as_json: bool, **options: Any) -> int:
+    stores = targets.named()
     with StoresBar(len(stores)) as bar:
         found = over_stores(lag, stores, on_answer=bar, **options)
     queues = [
@@ -141,7 +148,7 @@ def _lag_of_stores(given: GivenStores, as_json: bool, **options: Any) -> int:
     return FOUND if queues else NOT_FOUND
 
 
-@command.command(
+@state_command.command(
     "transactions",
     short_help="List half messages that were never committed nor rolled back.",
     epilog="\b\nExamples:"
@@ -164,8 +171,6 @@ def _transactions(store: str, as_json: bool, **opening: Any) -> int:
 
     Exits with 1 if no transaction is open.
     """
-    from reput.wings.serve import open_transactions
-
     with open_from(store, **opening) as opened:
         found = list(open_transactions(opened))
     if as_json:
@@ -201,7 +206,7 @@ def _transactions(store: str, as_json: bool, **opening: Any) -> int:
     return _exit_code(found)
 
 
-@command.command(
+@state_command.command(
     "timer",
     short_help="List the messages that wait in a broker's timer (5.x).",
     epilog="\b\nExamples:\n  reput state timer /data/store\n  reput state timer /data/store --all --format jsonl",
@@ -229,8 +234,6 @@ def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
 
     Exits with 1 if no message waits, and with 3 if a part of the timer log could not be read, or messages are lost.
     """
-    from reput.engine.five import LOST, WAITING, Timers
-
     with open_from(store, **opening) as opened:
         timers = Timers(opened)
         found = [one for one in timers if take_all or one.state in (*WAITING, LOST)]
@@ -267,7 +270,7 @@ def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     return _exit_code(found, timers.damage)
 
 
-@command.command(
+@state_command.command(
     "popped",
     short_help="List messages that consumers popped and did not acknowledge (5.x).",
     epilog="\b\nExamples:\n  reput state popped /data/store\n  reput state popped /data/store --all --format jsonl",
@@ -292,8 +295,6 @@ def _popped(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
 
     Exits with 1 if nothing is listed, and with 3 if a record of the broker could not be read.
     """
-    from reput.wings.serve import PoppedMessages
-
     with open_from(store, **opening) as opened:
         notes = PoppedMessages(opened)
         found = [one for one in notes if take_all or one.is_open]
@@ -324,7 +325,7 @@ def _popped(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     return _exit_code(found, notes.damage)
 
 
-@command.command(
+@state_command.command(
     "faults",
     short_help="Find traces of known faults of brokers.",
     epilog="\b\nExamples:\n  reput state faults /data/store\n  reput state faults /data/store --format jsonl",
@@ -341,8 +342,6 @@ def _faults(store: str, as_json: bool, **opening: Any) -> int:
 
     Exits with 0 if no trace was found, and with 5 otherwise.
     """
-    from reput.wings.fleet.api import broker_faults
-
     report = broker_faults(store, **opening)
     if as_json:
         print_json_lines(one.as_json() for one in report.findings)
@@ -351,7 +350,7 @@ def _faults(store: str, as_json: bool, **opening: Any) -> int:
     return code_of(report.severity)
 
 
-@command.command(
+@state_command.command(
     "compacted",
     short_help="Print the messages that compacted topics keep (5.x).",
     epilog="\b\nExamples:"
@@ -382,10 +381,7 @@ def _compacted(
 
     Exits with 1 if there is no message, and with 3 if a part of a log could not be read.
     """
-    from reput.cli.tail import printer
-    from reput.engine.five import CompactedLog, compacted_queues
-
-    show, count = printer(layout, csv_safe), 0
+    show, count = record_printer(layout, csv_safe), 0
     damage: list[Finding] = []
     with open_from(store, **opening) as opened:
         queues = compacted_queues(opened.path, opened.storage)
@@ -400,7 +396,7 @@ def _compacted(
     return _exit_code(count, damage)
 
 
-@command.command(
+@state_command.command(
     "tiered",
     short_help="Read the messages of tiered storage (5.x).",
     epilog="\b\nExamples:"
@@ -436,9 +432,6 @@ def _tiered(
 
     Exits with 1 if there is no message, and with 3 if something could not be read.
     """
-    from reput.cli.tail import printer
-    from reput.engine.five import TieredStore
-
     if topic is None and any(given is not None for given in (key, queue_id, offset, lines)):
         raise UsageError("--key, --queue-id, --offset and --lines need --topic")
     if topic is not None and (key is None) == (queue_id is None):
@@ -446,7 +439,7 @@ def _tiered(
     tiered = TieredStore(store)
     if topic is None:
         return _list_tiered(tiered.queues(), layout)
-    show = printer(layout, csv_safe)
+    show = record_printer(layout, csv_safe)
     if key is not None:
         records = tiered.query(topic, key, scan)[:lines]
     else:

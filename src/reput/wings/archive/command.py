@@ -1,26 +1,33 @@
-"""Define the command `reput archive`."""
+"""Define the commands `reput archive` and `reput restore`."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from threading import Event
+from typing import Any
 
 import click
 
-from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import all_formats, refuse_logs_option, runner_options_of
-from reput.cli.output import warn
+from reput.cli import (
+    DAMAGED,
+    END_TIME,
+    FOUND,
+    TIME,
+    all_formats,
+    refuse_logs_option,
+    runner_options_of,
+    signals_set,
+    warn,
+)
+from reput.core import CommitLogFile, StoreLog
+from reput.engine.stores import Chosen
 from reput.errors import StoreError, UsageError, is_transient
-
-if TYPE_CHECKING:
-    from reput.core import CommitLogFile
-    from reput.engine.stores import Chosen
+from reput.wings.archive.api import archive, restore, verify_archive
 
 
 @click.command(
     "archive",
-    short_help="Copy a store's log into a searchable archive, or verify one.",
     epilog="\b\nExamples:"
     "\n  reput archive /data/store s3://bucket/broker-a"
     "\n  reput query s3://bucket/broker-a --topic orders --key o-17"
@@ -80,13 +87,13 @@ if TYPE_CHECKING:
     help="With --proof: sign it with this Ed25519 key (PEM).",
 )
 @all_formats("json")
-def command(
+def archive_command(
     paths: tuple[str, ...],
     with_last: bool,
     retention_days: int | None,
     follow: bool,
     every_s: float,
-    chosen: Chosen,
+    runner: Chosen,
     verify: bool,
     message: int | None,
     proof: str | None,
@@ -111,11 +118,9 @@ def command(
 
     Exits with 3 if a log file is damaged. With --verify, exits with 3 if the archive is damaged.
     """
-    from reput.wings.archive.api import archive, verify_archive
-
-    if chosen.master is not None and chosen.runner == "serial":
-        chosen = chosen._replace(runner="spark")
-    if chosen.runner != "serial" and (verify or follow):
+    if runner.master is not None and runner.runner == "serial":
+        runner = runner._replace(runner="spark")
+    if runner.runner != "serial" and (verify or follow):
         raise UsageError("--runner cannot be combined with --follow or --verify")
     if verify:
         if len(paths) != 1 or with_last or follow or retention_days is not None:
@@ -135,7 +140,7 @@ def command(
         if follow:
             return _follow(paths[0], paths[1], with_last, retention_days, every_s, layout)
         copied = archive(
-            paths[0], paths[1], with_last=with_last, retention_days=retention_days, runner=chosen
+            paths[0], paths[1], with_last=with_last, retention_days=retention_days, runner=runner
         )
         is_valid = copied.is_valid
         text, data = str(copied), copied.as_dict()
@@ -147,12 +152,6 @@ def _follow(
     store: str, place: str, with_last: bool, retention_days: int | None, every_s: float, layout: str
 ) -> int:  # fmt: skip
     """Archive repeatedly until a signal arrives. The signal also interrupts a copy in progress."""
-    from threading import Event
-
-    from reput.cli.follow import signals_set
-    from reput.core import StoreLog
-    from reput.wings.archive.api import archive
-
     stop, is_valid, is_first = Event(), True, True
     seen: CommitLogFile | None = None
 
@@ -192,3 +191,50 @@ def _follow(
 
 class _StoppedError(Exception):
     """Raised by the progress callback after a signal, to interrupt a copy."""
+
+
+@click.command(
+    "restore",
+    epilog="\b\nExamples:"
+    "\n  reput restore s3://bucket/broker-a /data/restored"
+    "\n  reput restore /archives/broker-a /data/restored --begin 2026-10-14 --end 2026-10-15"
+    "\n  reput restore /archives/broker-a /data/test --topic orders --key customer-4711",
+)
+@click.argument("archive", metavar="ARCHIVE")
+@click.argument("destination", metavar="DEST", type=click.Path())
+@click.option(
+    "--begin", "begin", type=TIME, help="Only log files with messages stored since this time."
+)
+@click.option(
+    "--end", "end", type=END_TIME, help="Only log files with messages stored until this time."
+)
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="T",
+    help="Copy only messages of this topic; repeatable.",
+)
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="K",
+    help="Copy only messages with this key or unique key; repeatable.",
+)
+@all_formats("json")
+def restore_command(archive: str, destination: str, layout: str, **options: Any) -> int:
+    """Write the archived log files into the new folder DEST, byte for byte, and rebuild ConsumeQueues and IndexFiles.
+
+    The broker's configuration (config/) comes from the first snapshot taken after the last restored file was archived.
+    Committed offsets beyond the end of a restored queue are set to its end.
+
+    With --topic or --key, DEST is a new store with copies of the selected messages. The copies get new offsets;
+    the properties REPUT_ORIGIN_STORE, REPUT_ORIGIN_OFFSET and REPUT_ORIGIN_QUEUE_OFFSET state their origin. --begin and
+    --end then select messages by store time. Nothing else of the archive is copied.
+
+    {times}
+    """
+    report = restore(archive, destination, **options)
+    click.echo(json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report))
+    return FOUND

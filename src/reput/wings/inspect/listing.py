@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from reput.base import format_time, printable
-from reput.cli.main import FOUND, NOT_FOUND
+from reput.cli import FOUND, NOT_FOUND
 from reput.core import IndexGeometry
 from reput.errors import UsageError
 from reput.io import Storage

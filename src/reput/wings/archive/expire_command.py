@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reput.base import format_size, format_time, printable
-from reput.cli.main import FOUND
-from reput.cli.options import TIME, TIME_HELP, own, owner_options, store_argument
-from reput.cli.output import warn
+from reput.base import counted, format_size, format_time, printable
+from reput.cli import FOUND, TIME, own, owner_options, store_argument, warn
 from reput.engine.writer import ExpiryReport, plan_by_time
 
 if TYPE_CHECKING:
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
 @click.command(
     "expire",
-    short_help="Delete the oldest files of a store.",
     epilog="\b\nExamples:"
     "\n  reput expire /data/store --before '3 days ago' --dry-run"
     "\n  reput expire /data/store --before 2026-10-14"
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
 )
 @click.option("--dry-run", is_flag=True, help="Print the files to delete; delete nothing.")
 @owner_options
-def command(
+def expire_command(
     store: str,
     before: int,
     archived: str | None,
@@ -94,9 +91,6 @@ def _archived_files(store: str, before: int, archive: str) -> ArchivedFiles:
     return found
 
 
-command.help = (command.help or "").format(times=TIME_HELP)
-
-
 def _text(store: str, before: int, dry_run: bool, report: ExpiryReport) -> str:
     done = "Would delete" if dry_run else "Deleted"
     return "\n".join(
@@ -111,6 +105,4 @@ def _text(store: str, before: int, dry_run: bool, report: ExpiryReport) -> str:
 
 
 def _files(paths: tuple[str, ...]) -> str:
-    if not paths:
-        return "no file"
-    return "1 file" if len(paths) == 1 else f"{len(paths):,} files"
+    return counted(len(paths), "file") if paths else "no file"

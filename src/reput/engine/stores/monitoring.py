@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from reput.base import Severity, one_line, printable
-from reput.engine.stores import StoreAnswer, StoresReport, StoreState
+from reput.engine.stores.stores import StoreAnswer, StoresReport, StoreState
 
 _WIDTH = 300
 _NAGIOS = {"OK": 0, "WARNING": 1, "CRITICAL": 2, "UNKNOWN": 3}

@@ -1,25 +1,45 @@
-"""Measure the machine's limits, then a scan and a rebuild, then queries and a look-up in the rebuilt indexes."""
+"""Measure the speed of reput with a store of yours: python -m benchmarks.store STORE.
+
+Measures the limits of the machine, a scan of the CommitLog, a rebuild of all indexes into a scratch folder, queries by
+key, and a look-up of many keys. The store is only read. The scratch folder needs space for the indexes, about a fifth
+of the log. Stop other programs first, and run it twice: the first run may read the log from disk, the second one reads
+it from the page cache. To measure a part of a large store, make a folder with hard links to some of its log files.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import statistics
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.result import Figure, best_of, show
 from reput.base import Progress, Runner, StoreConfig, silent, usable_cpus
-from reput.core import BROKER, CommitLogFile, FileScan, LogListing, MessageStore, StoreLog
+from reput.core import (
+    BROKER,
+    CommitLogFile,
+    FileScan,
+    LogListing,
+    MessageStore,
+    StoreLog,
+    log_bytes,
+)
 from reput.engine.rebuild import rebuild_store
+from reput.engine.rebuild.warm_up import warm_up as warm_up_rebuild
+from reput.engine.stores import Chosen, opened_runner
 from reput.engine.stores.open_store import open_store
 from reput.engine.tables import LogRange, RangeBatches, find, keys_of
 from reput.engine.tables.lookup.warm_up import warm_up
-from reput.errors import UsageError
-from reput.io import DISK
+from reput.errors import ReputError, UsageError
+from reput.io import DISK, Location, Scratch
 
 # Larger than the processor's caches, so that memory is measured.
 _MEMORY_BYTES = 256 << 20
@@ -33,35 +53,6 @@ _QUERIES = 1_000
 _MOST_KEYS = 100_000
 Key = tuple[str, str]
 """What one query asks for: a topic, and a key (a unique key, or one of a message's KEYS)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A measured value, one line of the output.
-
-    Attributes:
-        group: The heading under which it is printed, such as "machine" or "query".
-        name: What was measured.
-        value, unit: The number and its unit.
-    """
-
-    group: str
-    name: str
-    value: float
-    unit: str
-
-    def as_json(self) -> dict[str, str | float]:
-        return {"group": self.group, "name": self.name, "value": self.value, "unit": self.unit}
-
-
-def best_of(runs: int, work: Callable[[], object]) -> float:
-    """Return the seconds of the fastest run: other programs can only slow a run down."""
-    times = []
-    for _ in range(runs):
-        begun = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begun)
-    return min(times)
 
 
 def limits(scratch: Path, listing: LogListing) -> Iterator[Figure]:
@@ -196,3 +187,48 @@ def _look_up(
     yield Figure("look-up", "rows found", float(counts.messages), "")
     yield Figure("look-up", "in all", taken, "s")
     yield Figure("look-up", "rate", len(keys) / taken, "keys/s")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure a store, and print the figures."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.store",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("store", metavar="STORE")
+    parser.add_argument(
+        "--scratch", metavar="DIR", help="parent of the scratch folder; the system's by default"
+    )
+    parser.add_argument("--broker-config", metavar="FILE", help="the broker's configuration")
+    parser.add_argument("--runner", default="auto", help="auto, serial, processes or spark")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(arguments)
+    try:
+        figures = measured(options.store, options.scratch, options.broker_config, options.runner)
+    except ReputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps([asdict(figure) for figure in figures], indent=2))
+        return 0
+    show(figures)
+    return 0
+
+
+def measured(
+    store: str, scratch: str | None, broker_config: str | None, runner: str
+) -> list[Figure]:
+    """Measure a store with a scratch folder that is deleted at the end. Raises the errors of `bench`."""
+    Location.refuse_url(store)
+    config = None if broker_config is None else StoreConfig.from_broker_config(broker_config)
+    folder = Scratch.private_folder("reput-bench-", scratch)
+    try:
+        with opened_runner(Chosen.of(runner), log_bytes(store), warm_up_rebuild) as tasks:
+            return list(bench(Path(store), folder, tasks, config))
+    finally:
+        Scratch.discard(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Define the command `reput warm-up`."""
+"""Define the commands `reput warm-up` and `reput completion`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from importlib import import_module
 from importlib.util import find_spec
 
 import click
+from click.shell_completion import get_completion_class
 
 from reput.base import WITHOUT_SCRIPT
-from reput.cli.main import FOUND
+from reput.cli.main import FOUND, cli
+from reput.kernels.ahead import compile_all
 
 # Each module compiles different kernels, in a separate process. The longest compilation starts first.
 _PARTS = (
     "reput.engine.stores.warm_up", "reput.engine.tables.warm_up", "reput.engine.tables.lookup.warm_up",
-    "reput.engine.check.warm_up", "reput.wings.lakes.task", "reput.cli.warm_up_commands",
+    "reput.engine.check.warm_up", "reput.wings.lakes.task", "reput.wings.inspect.warm_up",
 )  # fmt: skip
+_SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command(
     "warm-up",
-    short_help="Compile the kernels ahead of time.",
     epilog="\b\nExamples:\n  reput warm-up\n  reput warm-up --spark",
 )
 @click.option(
@@ -29,15 +31,13 @@ _PARTS = (
     help="Also archive the classes of Spark's JVM, so that local sessions of this user start sooner. "
     "It takes a minute of processor time, and 170 MB in the cache folder.",
 )  # fmt: skip
-def command(spark: bool) -> int:
+def warm_up_command(spark: bool) -> int:
     """Compile all kernels in parallel and cache them for later processes.
 
     Otherwise, each command compiles its kernels when it first runs after an installation, which takes about ten
     seconds. Run this command when you build an image, and on each machine of a cluster whose executors do not share an
     installation.
     """
-    from reput.kernels.ahead import compile_all
-
     if find_spec("numba") is None:
         click.echo("Nothing to compile: without numba, kernels run as plain Python.")
         return FOUND
@@ -61,3 +61,19 @@ def command(spark: bool) -> int:
 
 def _warm_up(module: str) -> None:
     import_module(module).warm_up()
+
+
+@click.command(
+    "completion",
+    epilog="\b\nExamples:"
+    '\n  eval "$(reput completion bash)"        # in ~/.bashrc'
+    '\n  eval "$(reput completion zsh)"         # in ~/.zshrc'
+    "\n  reput completion fish > ~/.config/fish/completions/reput.fish",
+)
+@click.argument("shell", type=click.Choice(_SHELLS))
+def completion_command(shell: str) -> int:
+    """Print a script that makes Tab complete commands, options, and topics of the given store."""
+    found = get_completion_class(shell)
+    assert found is not None, shell
+    click.echo(found(cli, {}, "reput", "_REPUT_COMPLETE").source())
+    return FOUND

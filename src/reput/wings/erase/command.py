@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
-from reput.cli.main import FOUND, NOT_FOUND, WARNED
-from reput.cli.options import (
-    TIME_HELP,
+from reput.cli import (
+    FOUND,
+    NOT_FOUND,
+    WARNED,
+    PhaseBars,
     all_formats,
     check_window,
     complete_topics,
@@ -18,11 +21,12 @@ from reput.cli.options import (
     refuse_logs_option,
     time_window_options,
 )
+from reput.io import storage_of
+from reput.wings.erase.api import erase
 
 
 @click.command(
     "erase",
-    short_help="Erase messages from a copy of a store, or from an archive.",
     epilog="\b\nExamples:"
     "\n  reput erase /data/store --key customer-4711 --plan"
     "\n  reput erase /data/store --key customer-4711 --output /data/erased --reason 'request 17'"
@@ -90,25 +94,16 @@ from reput.cli.options import (
 @config_options
 @queue_entries_option
 @all_formats("json")
-def command(
+def erase_command(
     store: str,
     output: str | None,
-    topics: tuple[str, ...],
-    keys: tuple[str, ...],
-    query: str | None,
-    begin: int | None,
-    end: int | None,
-    plan_only: bool,
-    reason: str,
-    by: str,
     no_hashes: bool,
-    signing_key: str | None,
-    audit: str | None,
-    leave_out: tuple[str, ...],
-    tables: tuple[str, ...],
     broker_config: str | None,
+    hash_slots: int | None,
+    index_items: int | None,
+    queue_entries: int | None,
     layout: str,
-    **sizes: int | None,
+    **options: Any,
 ) -> int:
     """Overwrite bodies and properties of selected messages: in a copy of STORE at DEST, or in an ARCHIVE.
 
@@ -127,25 +122,20 @@ def command(
     Exits with 1 if no message was found, with 5 if other messages contain an erased key or body, or if a table contains
     rows of the erased messages.
     """
-    from reput.cli.progress import PhaseBars
-    from reput.io import storage_of
-    from reput.wings.erase.api import erase
-
-    check_window(begin, end)
+    check_window(options["begin"], options["end"])
     config = None
     if not storage_of(store)[0].is_archive:
-        config = given_config(store, broker_config, sizes, writes=not plan_only)
+        sizes = {
+            "hash_slots": hash_slots,
+            "index_items": index_items,
+            "queue_entries": queue_entries,
+        }
+        config = given_config(store, broker_config, sizes, writes=not options["plan_only"])
     with PhaseBars() as progress:
         report = erase(
-            store, output, topics=topics, keys=keys, query=query, begin=begin, end=end, plan_only=plan_only,
-            reason=reason, by=by, signing_key=signing_key, hashes=not no_hashes, audit=audit, leave_out=leave_out,
-            tables=tables,
-            config=config, progress=progress,
-        )  # fmt: skip
+            store, output, hashes=not no_hashes, config=config, progress=progress, **options
+        )
     click.echo(json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report))
     if not report.records:
         return NOT_FOUND
     return FOUND if report.is_complete else WARNED
-
-
-command.help = (command.help or "").format(times=TIME_HELP)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from reput.cli.many import MONITORING, answer_stores, fail_on_option, limit_option, resume_option
-from reput.cli.options import (
+from reput.cli import (
     DURATION,
+    MONITORING,
     SIZE,
     GivenStores,
     all_formats,
+    answer_stores,
     config_options,
+    fail_on_option,
+    limit_option,
+    resume_option,
     runner_options,
     stores_argument,
     together,
 )
-
-if TYPE_CHECKING:
-    from reput.engine.stores import Chosen
-
+from reput.engine.stores import Chosen
+from reput.wings.fleet.api import Thresholds, fleet_lines, survey
 
 _threshold_options = together(
     click.option(
@@ -45,7 +47,6 @@ _threshold_options = together(
 
 @click.command(
     "fleet",
-    short_help="Print the state of each store of a cluster in one line.",
     epilog="\b\nExamples:"
     "\n  reput fleet --stores fleet.toml"
     "\n  reput fleet /brokers/*/store --format nagios --fail-on damage"
@@ -64,8 +65,8 @@ _threshold_options = together(
     others=MONITORING,
     row="findings",
 )
-def command(
-    given: GivenStores,
+def fleet_command(
+    targets: GivenStores,
     min_days: float,
     max_growth: int | None,
     max_lag: int | None,
@@ -75,7 +76,7 @@ def command(
     fail_on: str,
     resume: str | None,
     limit_s: float | None,
-    chosen: Chosen,
+    runner: Chosen,
     layout: str,
     **opening: Any,
 ) -> int:
@@ -94,13 +95,11 @@ def command(
     several stores could not be read (and none is damaged), and with 5 when there are only warnings. With --format
     nagios, the exit codes are those of a Nagios plugin.
     """
-    from reput.wings.fleet.api import Thresholds, fleet_lines, survey
-
     lag_age_s = None if max_lag_age is None else max_lag_age / 1000
     age_s = None if max_age is None else max_age / 1000
     limits = Thresholds(min_days, max_growth, max_lag, lag_age_s, age_s, max_proof_age / 1000)
     return answer_stores(
-        survey, given.named(limit_s), layout, fail_on=fail_on, resume=resume, limit_s=limit_s, runner=chosen,
+        survey, targets.named(limit_s), layout, fail_on=fail_on, resume=resume, limit_s=limit_s, runner=runner,
         thresholds=limits,
         rows=lambda report: [report.as_dict()], lines=fleet_lines, **opening,
     )  # fmt: skip

@@ -20,8 +20,7 @@ from typing import Any, Literal
 import click
 
 from reput.base import printable
-from reput.cli.main import FOUND
-from reput.cli.options import given_config, writer_settings
+from reput.cli import FOUND, given_config, writer_settings
 from reput.core import NamedStore, SharedStore, json_text, replicas_of
 from reput.engine.stores import stores_of
 from reput.errors import MissingExtraError, StoreAccessError, UsageError
