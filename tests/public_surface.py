@@ -7,15 +7,17 @@ options of the Spark source, routes of the console, and metrics.
 from __future__ import annotations
 
 import ast
+import asyncio
 import dataclasses
 import inspect
+import json
 from collections.abc import Iterator
 from enum import Enum
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -55,7 +57,9 @@ def _names_defined_in(module: ModuleType) -> list[str]:
     return sorted(
         name
         for name, value in vars(module).items()
-        if name[:1] != "_" and getattr(value, "__module__", None) == module.__name__
+        if name[:1] != "_"
+        and getattr(value, "__module__", None) == module.__name__
+        and not isinstance(value, TypeVar)
     )
 
 
@@ -228,19 +232,16 @@ def spark_options() -> Iterator[str]:
 
 def routes() -> Iterator[str]:
     """Yield the routes of the console, and the parameters of its API."""
-    from reput.wings.console.checking import Checks
     from starlette.routing import Route
 
-    from reput.wings.console.api import Api
     from reput.wings.console.app import create_app
-    from reput.wings.console.mounts import Mounts
-    from reput.wings.console.openapi import document, endpoints
 
-    for route in create_app({}).routes:
-        if isinstance(route, Route):
-            yield f"route {' '.join(sorted(route.methods or ()))} {route.path}"
-    described_paths: dict[str, Any] = document(endpoints(Api(Mounts({}), Checks())))["paths"]
-    for path, methods in described_paths.items():
+    routes = [route for route in create_app({}).routes if isinstance(route, Route)]
+    for route in routes:
+        yield f"route {' '.join(sorted(route.methods or ()))} {route.path}"
+    (describe,) = (route.endpoint for route in routes if route.path.endswith("openapi.json"))
+    paths: dict[str, Any] = json.loads(asyncio.run(describe(None)).body)["paths"]
+    for path, methods in paths.items():
         names = [part["name"] for part in methods["get"].get("parameters", ())]
         yield f"api {path}: {' '.join(names)}"
 
