@@ -97,8 +97,9 @@ def _is_public_base(base: type) -> bool:
 
 
 def _own(owner: type) -> list[type]:
-    """Return a class and its bases, without those of other projects."""
-    return [base for base in owner.__mro__ if base.__module__.partition(".")[0] == "reput"]
+    """Return a class and its bases, without those of other projects, and without the disk that a test disk simulates."""
+    home = "reput.testing" if owner.__module__.startswith("reput.testing") else "reput"
+    return [base for base in owner.__mro__ if f"{base.__module__}.".startswith(f"{home}.")]
 
 
 def _members(owner: type) -> set[str]:
