@@ -97,7 +97,7 @@ def _is_public_base(base: type) -> bool:
 
 
 def _own(owner: type) -> list[type]:
-    """Return a class and its bases, without those of other projects, and without the disk that a test disk simulates."""
+    """Return a class and its bases of reput; of a test tool, only those of the tools."""
     home = "reput.testing" if owner.__module__.startswith("reput.testing") else "reput"
     return [base for base in owner.__mro__ if f"{base.__module__}.".startswith(f"{home}.")]
 
