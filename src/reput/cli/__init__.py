@@ -6,7 +6,7 @@ commands of a wing are in its `command` module, and use the names below: exit co
 
 from typing import TYPE_CHECKING
 
-from reput.base.lazy import face
+from reput.base import face
 
 if TYPE_CHECKING:
     from reput.cli.formats import print_csv as print_csv

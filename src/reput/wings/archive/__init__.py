@@ -5,7 +5,7 @@
 
 from typing import TYPE_CHECKING
 
-from reput.base.lazy import face
+from reput.base import face
 
 if TYPE_CHECKING:
     from reput.wings.archive.api import archive as archive

@@ -6,7 +6,7 @@ for what they contained.
 
 from typing import TYPE_CHECKING
 
-from reput.base.lazy import face
+from reput.base import face
 
 if TYPE_CHECKING:
     from reput.wings.erase.api import erase as erase
