@@ -209,9 +209,9 @@ def _stage_runs(path: Path, names: list[Queue], split: int) -> None:
 
 def _job_of(function: Any) -> WriteJob:
     """Return the WriteJob that is an argument of a task's partial function."""
-    while not (isinstance(function, partial) and isinstance(function.args[0], WriteJob)):
+    while not isinstance(function, WriteJob):
         function = function.args[-1] if isinstance(function, partial) else function.function
-    return function.args[0]
+    return function
 
 
 def driver_cost(

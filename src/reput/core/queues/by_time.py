@@ -41,8 +41,8 @@ class QueueTimes:
     Methods raise MessageNotFoundError if a file expires during the search, and the errors of QueueReader's methods.
     """
 
-    def __init__(self, queue: QueueReader, known: KnownRanges, timestamp_of: TimestampOf) -> None:
-        self.queue, self._known, self._timestamp_of = queue, known, timestamp_of
+    def __init__(self, queue: QueueReader, ranges: KnownRanges, timestamp_of: TimestampOf) -> None:
+        self.queue, self._known, self._timestamp_of = queue, ranges, timestamp_of
 
     def first_since(self, timestamp: int, min_physical_offset: int) -> int:
         """Return the queue offset of the first message stored at or after a time (ms), or else the queue's end.
@@ -53,12 +53,12 @@ class QueueTimes:
         for piece in self._known.pieces(timestamp, _EVER):
             if piece.stop <= position:
                 continue
-            found = self._from(max(piece.start, position))
-            if found is None:
+            match = self._from(max(piece.start, position))
+            if match is None:
                 return self.queue.max_queue_offset()
-            position = max(found.entry.physical_offset, piece.start)
+            position = max(match.entry.physical_offset, piece.start)
             if position < piece.stop:
-                number = self._first_in(piece, found.number, timestamp)
+                number = self._first_in(piece, match.number, timestamp)
                 if number is not None:
                     return number
         # Messages that were put after the log was examined are searched one by one.
@@ -96,11 +96,11 @@ class QueueTimes:
         Messages put after the log was examined are included.
         """
         high = self._from_known_end()
-        found = [range(high, self.queue.max_queue_offset())]
+        spans = [range(high, self.queue.max_queue_offset())]
         for start, stop in self._stretches(begin, end):
             low = self._place_of(start)
-            found.append(range(low, max(self._place_of(stop), low)))
-        return [span for span in found if span]
+            spans.append(range(low, max(self._place_of(stop), low)))
+        return [span for span in spans if span]
 
     def _stretches(self, begin: int, end: int) -> Iterator[OffsetRange]:
         """Yield ranges of the log that may have messages of a time window (ms), newest first. Join adjacent ranges."""
@@ -151,8 +151,8 @@ class QueueTimes:
             later = self._known.stored_within(piece, timestamp, _EVER)
             return next(self._numbers_of(piece, later, first, stop), None)
         number = self._bisected(first, stop, timestamp)
-        found = _first(self.queue, number, stop)
-        return None if found is None else found.number
+        entry = _first(self.queue, number, stop)
+        return None if entry is None else entry.number
 
     def _end_in(self, piece: TimedPiece, first: int, stop: int, timestamp: int) -> int | None:
         """Return the queue offset after the last message in [first, stop) stored at or before a time, else None."""
@@ -182,15 +182,15 @@ class QueueTimes:
         """
         while low < high:
             middle = (low + high) // 2
-            found = _first(self.queue, middle, high)
-            if found is None:
+            entry = _first(self.queue, middle, high)
+            if entry is None:
                 # The rest of the range has only pre-blank entries, which have no message.
                 high = middle
                 continue
-            stored = self._timestamp_of(*found)
-            if stored is None or stored < timestamp:
+            middle_time = self._timestamp_of(*entry)
+            if middle_time is None or middle_time < timestamp:
                 # A message whose log file is missing counts as stored before `timestamp`.
-                low = self.queue.after(*found)
+                low = self.queue.after(*entry)
             else:
                 high = middle
         return low
@@ -201,7 +201,7 @@ def _first(queue: QueueReader, number: int, stop: int) -> _FoundTime | None:
 
     Returns None if all entries in this range are pre-blank.
     """
-    for found in queue.numbered(number, stop):
-        if found[1] != PRE_BLANK:
-            return _FoundTime(*found)
+    for entry in queue.numbered(number, stop):
+        if entry[1] != PRE_BLANK:
+            return _FoundTime(*entry)
     return None

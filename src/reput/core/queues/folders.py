@@ -75,8 +75,8 @@ def offset_entries(folder: str, storage: Storage = LOCAL) -> list[tuple[int, Fol
     Raises StoreAccessError.
     """
     named = ((parse_offset_file_name(entry.name), entry) for entry in storage.list(folder))
-    found = [(start, entry) for start, entry in named if start is not None]
-    return sorted(found, key=lambda one: one[0])
+    entries = [(start, entry) for start, entry in named if start is not None]
+    return sorted(entries, key=lambda pair: pair[0])
 
 
 def queue_database(store: str, storage: Storage) -> str:

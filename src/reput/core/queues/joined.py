@@ -130,13 +130,13 @@ class ContinuedQueue:
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
         """See QueueReader."""
-        found = self._newer.min_queue_offset(max(min_physical_offset, self._begin))
-        if found == self._split:
+        newer = self._newer.min_queue_offset(max(min_physical_offset, self._begin))
+        if newer == self._split:
             # The entry belongs to an archived message, or the store has lost it.
             older = self._older.min_queue_offset(min_physical_offset)
             if older < self._stop:
                 return older
-        return found
+        return newer
 
     def max_queue_offset(self) -> int:
         """See QueueReader."""

@@ -186,9 +186,9 @@ def follow_growth(watch: GrowthWatch, files: Sequence[QueueFile], kind: QueueKin
 
 
 def _list(folder: str, storage: Storage, kind: QueueKind) -> list[QueueFile]:
-    found = []
+    files = []
     for entry in storage.list(folder):
         start = kind.first_entry(entry.name)
         if start is not None and (size := listed_size(entry)) is not None:
-            found.append(QueueFile(start, size // kind.entry_bytes, entry.path, entry.inode()))
-    return sorted(found)
+            files.append(QueueFile(start, size // kind.entry_bytes, entry.path, entry.inode()))
+    return sorted(files)

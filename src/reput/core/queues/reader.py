@@ -86,8 +86,8 @@ class ConsumeQueueReader:
         files = list_queue_files(self.folder, self._storage, self.kind)
         follow_growth(self._watch, files, self.kind)
         if files != self._files:
-            gone = set(self._files) - set(files)
-            self._open_files.drop((file.path, file.inode) for file in gone)
+            removed = set(self._files) - set(files)
+            self._open_files.drop((file.path, file.inode) for file in removed)
             self._files, self._starts = files, [file.start for file in files]
             self._end = self._least = None
             self._places.clear()
@@ -112,16 +112,16 @@ class ConsumeQueueReader:
         try:
             if file is None:
                 raise self._missing(queue_offset)
-            found = self._entry(file, queue_offset)
-            if not found.is_written:
-                found = self._read_again(file, queue_offset)
+            entry = self._entry(file, queue_offset)
+            if not entry.is_written:
+                entry = self._read_again(file, queue_offset)
         except StoreNotFoundError as error:
             raise MessageNotFoundError(str(error)) from None
-        if found == PRE_BLANK:
+        if entry == PRE_BLANK:
             # A pre-blank entry leads to no message: it only fills a place in the queue.
             where = f"{file.path}: queue offset {queue_offset}"
             raise MessageNotFoundError(f"{where}: no entry there")
-        return found
+        return entry
 
     def entries(self, queue_offset: int, stop: int) -> Iterator[ConsumeQueueEntry]:
         """Yield the existing entries from `queue_offset` to before `stop`.
@@ -188,14 +188,14 @@ class ConsumeQueueReader:
 
         The queue's last file is never returned.
         """
-        found: list[str] = []
+        paths: list[str] = []
         for file in self._files[:-1]:
             last = self._last_entry(file)
             if last is None or not last.is_written or last.physical_offset >= min_physical_offset:
                 # Entries are in order, so all later files have newer messages.
                 break
-            found.append(file.path)
-        return found
+            paths.append(file.path)
+        return paths
 
     def _last_entry(self, file: QueueFile) -> ConsumeQueueEntry | None:
         """Return a file's last entry that is not pre-blank. If all are pre-blank, return PRE_BLANK.
@@ -206,10 +206,10 @@ class ConsumeQueueReader:
             begin = max(stop - _READ_ENTRIES, 0)
             if stop == file.count and (last := self._entry(file, file.stop - 1)) != PRE_BLANK:
                 return last
-            found = list(self._read(file, file.start + begin, stop - begin))
-            others = [entry for entry in found if entry != PRE_BLANK]
-            if others:
-                return others[-1]
+            entries = list(self._read(file, file.start + begin, stop - begin))
+            written = [entry for entry in entries if entry != PRE_BLANK]
+            if written:
+                return written[-1]
         return PRE_BLANK if file.count else None
 
     def _settled(self, look: Callable[[], int]) -> int:
@@ -485,12 +485,12 @@ class BatchQueueReader:
         """Return the entry that contains this queue offset. Raises the errors of QueueReader."""
         number = self._number_of(queue_offset)
         try:
-            found = self._entry_at(number)
+            entry = self._entry_at(number)
         # The original error names numbers of entries, not queue offsets.
         except LostEntriesError:
             raise self._lost(queue_offset, number) from None
-        if found.base_offset <= queue_offset < found.stop:
-            return found
+        if entry.base_offset <= queue_offset < entry.stop:
+            return entry
         if queue_offset < self.max_queue_offset():
             raise self._lost(queue_offset, number + 1)
         raise MessageNotFoundError(f"{self.folder}: queue offset {queue_offset}: no entry there")
@@ -538,12 +538,12 @@ class BatchQueueReader:
         if not 0 <= queue_offset < self.max_queue_offset():
             return queue_offset, queue_offset + 1
         number = self._number_of(queue_offset)
-        found = self._last_from(queue_offset, number + 1)
-        if found is None:
+        last = self._last_from(queue_offset, number + 1)
+        if last is None:
             return 0, self._lost(queue_offset, number).resume_offset
-        if queue_offset < found.stop:
-            return found.base_offset, found.stop
-        first = max(found.stop, found.base_offset + 1)
+        if queue_offset < last.stop:
+            return last.base_offset, last.stop
+        first = max(last.stop, last.base_offset + 1)
         return min(first, queue_offset), self._lost(queue_offset, number + 1).resume_offset
 
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
@@ -579,9 +579,9 @@ class BatchQueueReader:
         return self._files.min_queue_offset()
 
     def _entry_at(self, number: int) -> BatchEntry:
-        found = self._files.entry(number)
-        assert isinstance(found, BatchEntry)
-        return found
+        entry = self._files.entry(number)
+        assert isinstance(entry, BatchEntry)
+        return entry
 
     def _number_of(self, queue_offset: int) -> int:
         """Return the number of the last entry with a base offset of at most `queue_offset`.
@@ -606,11 +606,11 @@ class BatchQueueReader:
         """
         for before in range(number - 1, self._first() - 1, -1):
             try:
-                found = self._entry_at(before)
+                entry = self._entry_at(before)
             except LostEntriesError:
                 continue
-            if found.base_offset <= queue_offset:
-                return found
+            if entry.base_offset <= queue_offset:
+                return entry
         return None
 
     def _base_near(self, number: int, stop: int) -> int:

@@ -45,7 +45,7 @@ def dispatched_entries(batch: DispatchBatch) -> Iterator[DispatchedEntries]:
         if not queue.topic.startswith(LMQ_PREFIX):
             # INNER_MULTI_DISPATCH of a message may name further queues. In RocksDB, the message has entries only in its
             # own queue and in further queues that are light queues.
-            own = rows["queue"] == number
-            rows, queue_offset = rows[own], queue_offset[own]
+            is_own = rows["queue"] == number
+            rows, queue_offset = rows[is_own], queue_offset[is_own]
         if len(rows):
             yield DispatchedEntries(queue, rows, queue_offset)

@@ -79,7 +79,7 @@ class QueueSetWriter:
         """Return the next queue offset of each queue."""
         raise NotImplementedError
 
-    def _try(self, write: Callable[[], object], what: str) -> None:
+    def _try(self, write: Callable[[], object], target: str) -> None:
         """Call `write`. After an error, try again as a broker does (`ConsumeQueue.putMessagePositionInfoWrapper`)."""
         tries = 1
         while True:
@@ -87,7 +87,7 @@ class QueueSetWriter:
                 write()
                 return
             except StoreAccessError as error:
-                _log.warning("append to %s failed, %d times now: %s", what, tries, error)
+                _log.warning("append to %s failed, %d times now: %s", target, tries, error)
                 if not self.try_again(tries):
                     raise
                 tries += 1
@@ -103,7 +103,7 @@ class QueueSetWriter:
         """Return the end of each batch queue with entries."""
         return {}
 
-    def add_lost(self, found: Iterable[OffsetRange]) -> None:
+    def add_lost(self, ranges: Iterable[OffsetRange]) -> None:
         """Remember damaged ranges of the log. They explain gaps in the queue offsets of later messages."""
 
     def lost_ranges(self) -> tuple[OffsetRange, ...]:
@@ -214,16 +214,16 @@ class ConsumeQueueSetWriter(QueueSetWriter):
         Returns the messages.
         """
         ends = messages["physical_offset"] + messages["size"]
-        own = (messages["queue"] == number) & (ends > queue.max_physical_offset)
-        if own.any() and self._extensions is not None:
+        is_own = (messages["queue"] == number) & (ends > queue.max_physical_offset)
+        if is_own.any() and self._extensions is not None:
             units = self._units.get(name)
             if units is None:
                 folder = queue_folder(self._extensions, *name)
                 end, size = self._unit_ends.get(name, 0), EXTENSION.file_bytes(self._config)
                 units = self._units[name] = ExtensionWriter(folder, size, end, self._disk)
-            with_units = messages[own]
+            with_units = messages[is_own]
             units.put_all(with_units)
-            messages[own] = with_units
+            messages[is_own] = with_units
         return messages
 
     def _sync_units(self, queues: Iterable[Queue]) -> None:

@@ -56,13 +56,13 @@ class QueueSetReader(Closing, Generic[_Reader]):
     def list(self, topic: str | None = None) -> list[tuple[str, int]]:
         """Return (topic, queue id) of every queue, or of the queues of a topic, sorted. Raises StoreAccessError."""
         if topic is None:
-            found = walk_queues(self.folder, self._storage)
+            folders = walk_queues(self.folder, self._storage)
         elif is_folder_name(topic):
-            found = walk_queues_of(self.folder, topic, self._storage)
+            folders = walk_queues_of(self.folder, topic, self._storage)
         else:
             return []
         return sorted(
-            (queue.topic, queue.queue_id) for queue in found if queue.queue_id is not None
+            (queue.topic, queue.queue_id) for queue in folders if queue.queue_id is not None
         )
 
     def queue(self, topic: str, queue_id: int) -> _Reader:

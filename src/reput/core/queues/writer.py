@@ -296,25 +296,25 @@ class ConsumeQueueWriter(QueueWriter):
             begin = first_position(messages[rows], queue_offset[: len(rows)])
         entries = np.empty((len(rows), _ENTRY_WORDS), np.uint32)
         numbers = np.empty(len(rows), np.int64)
-        taken, position, max_physical_offset, room, refused = append_entries(
+        count, position, max_physical_offset, room, refused = append_entries(
             messages, rows, queue_offset, begin, self.max_physical_offset, lost, self.refused_bytes,
             entries, numbers,
         )  # fmt: skip
-        if taken:
+        if count:
             if self.position is None:
                 # A queue that does not begin at 0 fills its first file up to its first entry
                 # (`ConsumeQueue.fillPreBlank`).
                 self._fill_pre_blank(begin % self._queue_entries, begin)
-            self._write(entries[:taken], numbers[:taken], begin)
+            self._write(entries[:count], numbers[:count], begin)
             # Set the new end of the queue only after the write, because a failed append is tried again.
             self.position, self.max_physical_offset = int(position), max_physical_offset
-            self.blanks += int(position) - begin - int(taken)
+            self.blanks += int(position) - begin - int(count)
         self.refused_bytes = room
         if refused and self.position is not None and self.position % self._queue_entries == 0:
             # The broker creates the next file before it checks the entry, so the file exists even if the entry is
             # refused.
             self._files.make(self.position)
-        return int(taken)
+        return int(count)
 
     def _write(
         self, entries: npt.NDArray[np.uint32], numbers: npt.NDArray[np.int64], begin: int
@@ -366,8 +366,8 @@ def first_position(messages: npt.NDArray[np.void], queue_offset: npt.NDArray[np.
     This number is the queue offset of the first message that the queue accepts; 0 if the queue accepts no message.
     """
     is_behind = messages["physical_offset"] + messages["size"] > -1
-    is_taken = is_behind & (queue_offset >= 0) & (queue_offset <= MAX_QUEUE_OFFSET)
-    return int(queue_offset[np.argmax(is_taken)]) if is_taken.any() else 0
+    is_placed = is_behind & (queue_offset >= 0) & (queue_offset <= MAX_QUEUE_OFFSET)
+    return int(queue_offset[np.argmax(is_placed)]) if is_placed.any() else 0
 
 
 def batch_size_in(log: CommitLogReader) -> BatchSizeOf:
@@ -375,11 +375,11 @@ def batch_size_in(log: CommitLogReader) -> BatchSizeOf:
 
     def batch_size_of(physical_offset: int) -> int:
         try:
-            stated = read_properties(log.locate(physical_offset, in_place=False)).get(INNER_NUM)
+            text = read_properties(log.locate(physical_offset, in_place=False)).get(INNER_NUM)
         # The message may state a wrong physical offset, at which no record lies.
         except (MessageNotFoundError, CorruptMessageError):
             return 1
-        return stated_batch_size(stated) or 1
+        return stated_batch_size(text) or 1
 
     return batch_size_of
 
@@ -431,9 +431,9 @@ class BatchQueueWriter(QueueWriter):
             last, position = at, entry.stop
         self._files.write(memoryview(entries), self.count)
         # The entries are counted only after the write, because a failed append is tried again.
-        taken = len(entries) // BATCH_QUEUE.entry_bytes
-        self._count, self.position, self.max_physical_offset = self._count + taken, position, last
-        return taken
+        written = len(entries) // BATCH_QUEUE.entry_bytes
+        self._count, self.position, self.max_physical_offset = self._count + written, position, last
+        return written
 
 
 class ExtensionWriter:

@@ -31,7 +31,7 @@ def first_file_to_check(
     files: list[CommitLogFile],
     checkpoint: Checkpoint,
     is_clean: bool,
-    known: KnownOffset | None = None,
+    queues_end: KnownOffset | None = None,
     open_file: OpenFile = FileReader,
 ) -> CommitLogFile:
     """Return the first log file whose records a broker checks when it starts.
@@ -39,24 +39,26 @@ def first_file_to_check(
     The broker starts with:
 
     - after a clean shutdown, 4.9.3: the third-last file
-    - after a clean shutdown, 5.3.3: the newest file that begins at or before `known`
+    - after a clean shutdown, 5.3.3: the newest file that begins at or before `queues_end`
     - after a crash: the newest file whose first message was stored at least three seconds before the checkpoint's times
     - after a crash, 5.3.3 with queues in RocksDB: the newest file whose first message states a physical offset at or
-      before `known`
+      before `queues_end`
 
     Args:
         files: The files of the log.
         checkpoint: The checkpoint of the store.
         is_clean: Whether the store was shut down cleanly: `abort` does not exist.
-        known: The end of the log according to the queues of a 5.x store; None for a 4.9 store.
+        queues_end: The end of the log according to the queues of a 5.x store; None for a 4.9 store.
         open_file: Opens a file.
     """
-    if is_clean and known is None:
+    if is_clean and queues_end is None:
         return files[-_CHECKED_FILES:][0]
-    if is_clean and known is not None:
-        return _newest(files, lambda file: file.start <= known.physical_offset)
-    if known is not None and known.is_stated:
-        return _newest(files, lambda file: _says_it_lies_by(file, known.physical_offset, open_file))
+    if is_clean and queues_end is not None:
+        return _newest(files, lambda file: file.start <= queues_end.physical_offset)
+    if queues_end is not None and queues_end.is_stated:
+        return _newest(
+            files, lambda file: _says_it_lies_by(file, queues_end.physical_offset, open_file)
+        )
     # Like `StoreCheckpoint.getMinTimestamp`, take the earlier time minus three seconds.
     times = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
     latest = max(times - _CHECKPOINT_SLACK_MS, 0)

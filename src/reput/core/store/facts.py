@@ -205,9 +205,9 @@ class StoreFacts:
 
         # Only a 5.x broker uses its queues to choose the file from which it checks the log. Do not read the queues of
         # a remote store: they may be in RocksDB, which can open a database only in a local folder.
-        known = self.known_offset if self.config.is_five and self.storage.is_local else None
+        queues_end = self.known_offset if self.config.is_five and self.storage.is_local else None
         first = first_file_to_check(
-            list(files), self.checkpoint, is_clean=not self.has_abort, known=known,
+            list(files), self.checkpoint, is_clean=not self.has_abort, queues_end=queues_end,
             open_file=self.storage.open_file,
         )  # fmt: skip
         return first.start
@@ -289,7 +289,7 @@ class StoreFacts:
             return False
         folder = os.path.dirname(odd.path)
         folders = self.log_folders if folder in self.log_folders else (folder,)
-        names = [entry.name for one in folders for entry in self.storage.list(one)]
+        names = [entry.name for place in folders for entry in self.storage.list(place)]
         if odd.kind is Kind.INDEX_FILE_SIZE:
             names = [name for name in names if is_index_file_name(name)]
         else:
@@ -343,12 +343,12 @@ class StoreFacts:
             "hash_slots": ("its IndexFiles have", 1, "slots"),
             "index_items": ("its IndexFiles have", 1, "items"),
         }
-        for setting, (files, unit, what) in units.items():
-            given = getattr(self.config, setting)
-            shown = self.shown.get(setting, given)
-            if given != shown:
+        for setting, (files, unit, noun) in units.items():
+            value = getattr(self.config, setting)
+            evident = self.shown.get(setting, value)
+            if value != evident:
                 raise StoreError(
-                    f"{self.path}: {files} {shown * unit:,} {what}, not the {given * unit:,} of "
+                    f"{self.path}: {files} {evident * unit:,} {noun}, not the {value * unit:,} of "
                     f"the settings "
                     f"({BROKER_NAMES[setting]}); omit the setting, or rebuild the indexes with "
                     f"it first"

@@ -173,18 +173,18 @@ BROKER_NAMES = {kind.setting: kind.name for kind in QUEUE_SIZES} | {
 
 def sizes_of(facts: StoreFacts) -> FileSizes:
     path, given, storage, parts = facts.path, facts.given, facts.storage, facts.parts
-    found = _Found()
-    files = chain.from_iterable(_files_in(one, storage) for one in facts.log_folders)
+    survey = _Found()
+    files = chain.from_iterable(_files_in(folder, storage) for folder in facts.log_folders)
     queues = {_LOG: [_QueueFolder("", "", tuple(sorted(files)))]}
     for kind in QUEUE_SIZES:
         queues[kind] = list(_queue_folders(os.path.join(path, kind.folder), storage))
     for kind, folders in queues.items():
-        found.add(_size_of(kind, folders, path, storage))
+        survey.add(_size_of(kind, folders, path, storage))
     index = _index_files(os.path.join(path, INDEX_FOLDER), storage)
-    found.add(_index_sizes(index, storage))
+    survey.add(_index_sizes(index, storage))
     config = given
     if config is None:
-        config = replace(StoreConfig(), **found.values)  # type: ignore[arg-type]
+        config = replace(StoreConfig(), **survey.values)  # type: ignore[arg-type]
         topics = {queue.topic for folders in queues.values() for queue in folders}
         # A light queue shows that the broker has enableLmq and enableMultiDispatch.
         if any(topic.startswith(LMQ_PREFIX) for topic in topics.union(_topics_of_form(facts))):
@@ -195,26 +195,28 @@ def sizes_of(facts: StoreFacts) -> FileSizes:
     odd = [
         OddFile(file.path, file.size, kind.bytes_in(config), kind.finding)
         for kind, folders in queues.items()
-        if kind.setting in found.values and (given is None or kind is not _LOG)
+        if kind.setting in survey.values and (given is None or kind is not _LOG)
         for queue in folders
         for file in queue.files
         if file.size != kind.bytes_in(config)
     ]
-    if "hash_slots" in found.values or (given is not None and index):
+    if "hash_slots" in survey.values or (given is not None and index):
         whole = config.index_file_bytes
         odd += [
             OddFile(path, size, whole, Kind.INDEX_FILE_SIZE)
             for path, size in index
             if size != whole
         ]
-    in_doubt = {setting for doubt in found.doubts for setting in doubt.settings}
+    in_doubt = {setting for doubt in survey.doubts for setting in doubt.settings}
     if given is not None and len(index) == 1 and index[0][1] < given.index_file_bytes:
         # If a store has only one IndexFile, and it is too short, a broker extends it. So its size does not contradict
         # the settings.
         in_doubt.update(INDEX_SETTINGS)
-    shown = {setting: value for setting, value in found.values.items() if setting not in in_doubt}
-    doubts = tuple(found.doubts) if given is None else ()
-    return FileSizes(config, shown, doubts, tuple(odd))
+    certain = {
+        setting: value for setting, value in survey.values.items() if setting not in in_doubt
+    }
+    doubts = tuple(survey.doubts) if given is None else ()
+    return FileSizes(config, certain, doubts, tuple(odd))
 
 
 class FileSizes(NamedTuple):
@@ -239,10 +241,10 @@ class _Found:
     values: dict[str, int] = field(default_factory=dict)
     doubts: list[Doubt] = field(default_factory=list)
 
-    def add(self, shown: _Shown) -> None:
-        self.values |= shown.values
-        if shown.doubt is not None:
-            self.doubts.append(shown.doubt)
+    def add(self, size: _Shown) -> None:
+        self.values |= size.values
+        if size.doubt is not None:
+            self.doubts.append(size.doubt)
 
 
 def _queue_folders(folder: str, storage: Storage) -> Iterator[_QueueFolder]:
@@ -275,8 +277,16 @@ def _size_of(
     distances = Counter(after.start - before.start for before, after in pairs)
     # The size of a file is the most frequent distance between the offsets in two successive names. Of equally frequent
     # distances, take the shortest: a missing file makes a distance longer.
-    size = max(distances, key=lambda one: (distances[one], -one)) if distances else usual
-    if kind is _LOG and len(sizes) == 1 < len(files) and not any(one % usual for one in distances):
+    size = (
+        max(distances, key=lambda distance: (distances[distance], -distance))
+        if distances
+        else usual
+    )
+    if (
+        kind is _LOG
+        and len(sizes) == 1 < len(files)
+        and not any(distance % usual for distance in distances)
+    ):
         # All files have the same size, and the distances between their names are multiples of it. So this size is
         # right, and a larger distance only shows that files are missing.
         size = usual
@@ -354,10 +364,10 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
     if not files:
         return _Shown({})
     try:
-        known = GeometryFinder(None, None, storage).find(list(files))
+        geometries = GeometryFinder(None, None, storage).find(list(files))
     except (ReputError, OSError) as error:
         raise_if_refused(error)
-        known = {}
+        geometries = {}
     sizes = Counter(size for _, size in files)
 
     def doubtful(detail: str, which: Sequence[str], values: dict[str, int]) -> _Shown:
@@ -365,17 +375,17 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
         whole = f"the numbers of slots and items of its IndexFiles are uncertain: {detail}"
         return _Shown(values, Doubt(INDEX_SETTINGS, names, whole, tuple(which)))
 
-    if not known:
+    if not geometries:
         # All files have the size of a broker's default settings, so these settings apply.
         if sizes.keys() == {DEFAULT_GEOMETRY.file_bytes}:
             return _Shown({})
         return doubtful("no file shows them", [path for path, _ in files], {})
-    size = max(known, key=lambda one: (sizes[one], one))
-    values = dict(zip(INDEX_SETTINGS, known[size], strict=True))
-    if longer := [path for path, other in files if other > size]:
+    size = max(geometries, key=lambda geometry: (sizes[geometry], geometry))
+    values = dict(zip(INDEX_SETTINGS, geometries[size], strict=True))
+    if longer := [path for path, length in files if length > size]:
         return doubtful(f"most have {size:,} bytes, but one is longer", longer, values)
     if 2 * sizes[size] <= len(files):
-        which = [path for path, other in files if other != size]
+        which = [path for path, length in files if length != size]
         return doubtful(
             f"only a minority has {size:,} bytes, the size of the longest", which, values
         )

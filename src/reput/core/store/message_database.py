@@ -67,7 +67,7 @@ class MessageDatabase(RocksFolder):
             for family in (TIMER_FAMILY, TRANSACTION_FAMILY)
         )
         names = {"keys": has_keys, "timers": has_timers, TRANSACTIONS: has_halves}
-        return [name for name, is_there in names.items() if is_there]
+        return [name for name, has_items in names.items() if has_items]
 
 
 def database_contents(facts: StoreFacts) -> list[str]:

@@ -168,24 +168,24 @@ def _store(where: str, number: int, entry: Any) -> NamedStore:
         name=entry.get("name", placed),
         path=placed,
         options={name: entry[name] for name in ("storage_options",) if name in entry},
-        log_paths=tuple(_placed(folder, one) for one in entry.get("log_paths", ())),
+        log_paths=tuple(_placed(folder, log_path) for log_path in entry.get("log_paths", ())),
         config=config,
         archive=_placed(folder, entry["archive"]) if "archive" in entry else None,
         **identity,
     )
 
 
-def _fits(wanted: str, value: object) -> bool:
-    match wanted:
+def _fits(form: str, value: object) -> bool:
+    match form:
         case "a string":
             return isinstance(value, str)
         case "an array of strings":
-            return isinstance(value, list) and all(isinstance(one, str) for one in value)
+            return isinstance(value, list) and all(isinstance(item, str) for item in value)
         case "an integer from 0 on":
             return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
         case _:
             return isinstance(value, Mapping) and all(
-                isinstance(one, str) for one in value.values()
+                isinstance(item, str) for item in value.values()
             )
 
 
@@ -213,12 +213,12 @@ def _stated(config: str | None) -> dict[str, Any]:
         settings = read_properties(config)
     except (StoreNotFoundError, StoreAccessError):
         return {}
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         key: settings[name].strip()
         for key, name in _OF_BROKER_CONFIG.items()
         if settings.get(name, "").strip()
     }
-    number = found.pop("broker_id", "")
+    number = fields.pop("broker_id", "")
     if number.isascii() and number.isdigit() and len(number) < 19:
-        found["broker_id"] = int(number)
-    return found
+        fields["broker_id"] = int(number)
+    return fields

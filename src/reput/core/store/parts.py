@@ -134,13 +134,15 @@ def parts_of(store: str, storage: Storage) -> StoreParts:
     if CONFIG_FOLDER in entries:
         config = os.path.join(store, CONFIG_FOLDER)
         configs = {entry.name for entry in storage.list(config) if entry.is_dir()}
-    if found := sorted(configs.intersection(ROCKSDB_CONFIGS)):
+    if databases := sorted(configs.intersection(ROCKSDB_CONFIGS)):
         parts.version = "5.x"
-        parts.others |= {f"{CONFIG_FOLDER}/{name}": "configuration in RocksDB" for name in found}
+        parts.others |= {
+            f"{CONFIG_FOLDER}/{name}": "configuration in RocksDB" for name in databases
+        }
     _infer_release(parts, store, storage)
-    known = {*_COMMON, *_OF_FIVE, *folders, *ledgers, *sign_names()}
+    names = {*_COMMON, *_OF_FIVE, *folders, *ledgers, *sign_names()}
     for name in sorted(entries):
-        if name not in known and not name.startswith("."):
+        if name not in names and not name.startswith("."):
             detail = "not a part of a store that reput knows"
             parts.findings.append(Finding(Kind.FOREIGN_FILE, entries[name].path, detail))
     return parts

@@ -37,32 +37,35 @@ def find_replicas(stores: Sequence[NamedStore]) -> Replicas:
     The store with the lowest broker id counts as the master. A store that cannot be read, or whose log does not overlap
     with the master's, is not a replica.
     """
-    named = sorted((one for one in stores if one.broker), key=lambda one: one.log_name)
+    named = sorted((store for store in stores if store.broker), key=lambda store: store.log_name)
     first: dict[str, str] = {}
     differing: list[Finding] = []
-    for _, group in groupby(named, key=lambda one: one.log_name):
-        master, *others = sorted(group, key=lambda one: one.broker_id or 0)
-        log = _log_of(master) if others else None
-        for other in others:
-            theirs = _log_of(other)
+    for _, group in groupby(named, key=lambda store: store.log_name):
+        master, *replicas = sorted(group, key=lambda store: store.broker_id or 0)
+        log = _log_of(master) if replicas else None
+        for replica in replicas:
+            theirs = _log_of(replica)
             if log is None or theirs is None:
                 continue
-            is_same, differs_at = _compared(log, theirs)
+            is_equal, differs_at = _compared(log, theirs)
             if differs_at is not None:
-                differing.append(differs(other.path, differs_at, master.name))
-            elif is_same:
-                first[other.name] = master.name
+                differing.append(differs(replica.path, differs_at, master.name))
+            elif is_equal:
+                first[replica.name] = master.name
     return Replicas(first, tuple(differing))
 
 
 def replicas_of(stores: Sequence[NamedStore]) -> dict[str, str]:
     """Find replicas by their settings only. Return the name of each replica's master, by the name of the replica."""
     first: dict[tuple[str, ...], str] = {}
-    found: dict[str, str] = {}
-    for store in sorted((one for one in stores if one.broker), key=lambda one: one.broker_id or 0):
+    replicas: dict[str, str] = {}
+    for store in sorted(
+        (candidate for candidate in stores if candidate.broker),
+        key=lambda candidate: candidate.broker_id or 0,
+    ):
         if (master := first.setdefault(store.log_name, store.name)) != store.name:
-            found[store.name] = master
-    return found
+            replicas[store.name] = master
+    return replicas
 
 
 def answered_by(
@@ -81,26 +84,26 @@ def answered_by(
         logs: The range of each store's log; None if unknown.
     """
     ranges = logs or [None] * len(stores)
-    found: dict[str, str] = {}
+    answers: dict[str, str] = {}
     every = list(zip(stores, is_complete, ranges, strict=True))
     for store, has_answered, log in every:
         if has_answered or not store.broker:
             continue
-        for other, is_whole, their_log in every:
-            if not is_whole or other.log_name != store.log_name:
+        for replica, is_whole, their_log in every:
+            if not is_whole or replica.log_name != store.log_name:
                 continue
-            can_replace = (other.broker_id or 0) <= (store.broker_id or 0)
+            can_replace = (replica.broker_id or 0) <= (store.broker_id or 0)
             if log is not None and their_log is not None:
                 can_replace |= their_log.start <= log.start and log.stop <= their_log.stop
-            if can_replace and not find_replicas([other, store]).differing:
-                found[store.name] = other.name
+            if can_replace and not find_replicas([replica, store]).differing:
+                answers[store.name] = replica.name
                 break
-    return found
+    return answers
 
 
-def differs(path: str, physical_offset: int, other: str) -> Finding:
-    """Return the finding for a store whose log differs from the log of the store `other`."""
-    detail = f"differs at physical offset {physical_offset} from {other}, which has the same cluster and broker name"
+def differs(path: str, physical_offset: int, replica: str) -> Finding:
+    """Return the finding for a store whose log differs from the log of the store `replica`."""
+    detail = f"differs at physical offset {physical_offset} from {replica}, which has the same cluster and broker name"
     return Finding(Kind.REPLICA_DIFFERS, path, detail, physical_offset=physical_offset)
 
 
@@ -114,8 +117,8 @@ class _Log:
         for file in self.files:
             if file.start <= start < file.end:
                 with self.storage.open(file.path) as reader:
-                    found = reader.read(start - file.start, min(most, file.end - start))
-                return found, file is self.files[-1]
+                    data = reader.read(start - file.start, min(most, file.end - start))
+                return data, file is self.files[-1]
         return b"", True
 
 
@@ -128,27 +131,27 @@ def _log_of(store: NamedStore) -> _Log | None:
         return None
 
 
-def _compared(one: _Log, other: _Log) -> tuple[bool, int | None]:
+def _compared(ours: _Log, replica: _Log) -> tuple[bool, int | None]:
     """Return whether the samples are equal, and the physical offset of the first difference."""
     has_equal = False
     try:
-        for start in _sampled(one, other):
-            (left, is_left_last), (right, is_right_last) = (
-                log.read(start, _SAMPLE_BYTES) for log in (one, other)
+        for start in _sampled(ours, replica):
+            (first, is_left_last), (right, is_right_last) = (
+                log.read(start, _SAMPLE_BYTES) for log in (ours, replica)
             )
             # A new log file is full of zeros, and a replica that lags behind still has them. Ignore zeros at the end.
             written = min(
-                _written(left) if is_left_last else len(left),
+                _written(first) if is_left_last else len(first),
                 _written(right) if is_right_last else len(right),
             )
-            left, right = left[:written], right[:written]
-            if left != right:
+            first, right = first[:written], right[:written]
+            if first != right:
                 at = next(
-                    n for n, pair in enumerate(zip(left, right, strict=True)) if pair[0] != pair[1]
+                    n for n, pair in enumerate(zip(first, right, strict=True)) if pair[0] != pair[1]
                 )
                 return False, start + at
             # Equal zeros prove nothing: new files of different logs are equal.
-            has_equal |= _written(left) > 0
+            has_equal |= _written(first) > 0
     except ReputError:  # The file expired during the comparison, or is unreadable.
         return False, None
     return has_equal, None
@@ -158,9 +161,9 @@ def _written(data: bytes) -> int:
     return len(data.rstrip(b"\0"))
 
 
-def _sampled(one: _Log, other: _Log) -> Iterator[int]:
+def _sampled(ours: _Log, replica: _Log) -> Iterator[int]:
     """Yield physical offsets, evenly spread over the common range of both logs."""
-    start = max(log.files[0].start for log in (one, other))
-    stop = min(log.files[-1].end for log in (one, other))
+    start = max(log.files[0].start for log in (ours, replica))
+    stop = min(log.files[-1].end for log in (ours, replica))
     step = max((stop - start) // _SAMPLES, _SAMPLE_BYTES)
     yield from range(start, stop, step)

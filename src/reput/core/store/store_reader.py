@@ -155,8 +155,8 @@ class StoreReader(Closing):
         A copy of a store has its log in its own folder, although the settings name the broker's folders.
         """
         named, storage = self.config.log_folders, self.storage
-        is_here = storage.is_local and all(_is_folder(storage, path) for path in named)
-        return named if is_here else None
+        exists = storage.is_local and all(_is_folder(storage, path) for path in named)
+        return named if exists else None
 
     def close(self) -> None:
         """Close all files. The store cannot be used afterwards."""
@@ -271,8 +271,8 @@ class StoreReader(Closing):
         if self.storage.is_archive or self.log_storage.is_joined:
             from reput.core.index.archive_index import may_have_replaced_ids
 
-            if (found := may_have_replaced_ids(self.log_storage)) or self.storage.is_archive:
-                return found
+            if (may_have := may_have_replaced_ids(self.log_storage)) or self.storage.is_archive:
+                return may_have
         if self._facts().is_five:
             return True
         for file in self.own_log.files[:_LOOKED_AT_FILES]:

@@ -103,11 +103,11 @@ class CompactedLog:
                 # Without a valid size, the next record cannot be found.
                 return
             size = record.layout.total_bytes
-            stated = read_keyed_record(record).stated_offset
-            if stated == position:
+            offset = read_keyed_record(record).stated_offset
+            if offset == position:
                 yield record
             else:
-                reason = f"the record here states physical offset {stated}"
+                reason = f"the record here states physical offset {offset}"
                 self.damage.append(
                     file.lost(position, position + size, reason, Kind.MISPLACED_RECORD)
                 )

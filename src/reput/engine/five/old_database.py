@@ -27,7 +27,7 @@ _Numbers = npt.NDArray[np.int64]
 
 
 def plan_old_numbers(
-    database: str, staged: Iterable[Path], asked: Collection[Queue] | None, log: LogPart
+    database: str, staged: Iterable[Path], queues: Collection[Queue] | None, log: LogPart
 ) -> dict[Queue, OldNumbers]:
     """Compare each queue's messages with its old entries. Return the queue offsets that the old entries determine.
 
@@ -37,28 +37,28 @@ def plan_old_numbers(
     Args:
         database: consumequeue/ of the store that is rebuilt.
         staged: The staged files, in log order.
-        asked: The queues to compare; None for all.
+        queues: The queues to compare; None for all.
         log: The begin, end and unreadable ranges of the log.
 
     Raises:
         StoreAccessError.
     """
-    found: dict[Queue, OldNumbers] = {}
+    of_queue: dict[Queue, OldNumbers] = {}
     try:
         if facts_of(Path(database).parent).queue_form is not None:
             with closing(RocksDatabase(database)) as old:
                 names = {Queue(end.topic, end.queue_id) for end in old.ends()}
-                names = names if asked is None else names & set(asked)
-                given = _given(staged, names, log)
-                found = {name: _compared(old, name, given, log) for name in sorted(names)}
+                names = names if queues is None else names & set(queues)
+                messages = _given(staged, names, log)
+                of_queue = {name: _compared(old, name, messages, log) for name in sorted(names)}
     except (StoreError, MissingExtraError) as error:
         if is_transient(error):
             raise
         # A damaged database does not show which queue offsets the messages had. So use the offsets in their records.
-        found = {}
+        of_queue = {}
     return {
         name: numbers
-        for name, numbers in found.items()
+        for name, numbers in of_queue.items()
         if len(numbers.changed) or len(numbers.kept_at)
     }
 
@@ -70,15 +70,15 @@ def beginning_again(staged: Iterable[Path]) -> set[Queue]:
     0.
     """
     begun: set[Queue] = set()
-    found: set[Queue] = set()
+    queues: set[Queue] = set()
     for path in staged:
         for batch in read_batches(str(path), _FIELDS):
-            for queue, _, stated in dispatched_entries(batch):
-                zeros = np.flatnonzero(stated == 0)
+            for queue, _, numbers in dispatched_entries(batch):
+                zeros = np.flatnonzero(numbers == 0)
                 if len(zeros) and (queue in begun or zeros[-1] > 0):
-                    found.add(queue)
+                    queues.add(queue)
                 begun.add(queue)
-    return found
+    return queues
 
 
 class _Given(NamedTuple):
@@ -101,12 +101,11 @@ def _given(staged: Iterable[Path], names: Collection[Queue], log: LogPart) -> _A
         for batch in read_batches(str(path), _FIELDS, names):
             _, placed = placing.next(batch)
             elsewhere += [] if placed is None else placed.elsewhere
-            for queue, given in _given_by(batch, placed):
+            for queue, messages in _given_by(batch, placed):
                 if queue in names:
-                    parts[queue].append(given)
+                    parts[queue].append(messages)
     queues = {
-        name: _Given(*map(np.concatenate, zip(*found, strict=True)))
-        for name, found in parts.items()
+        name: _Given(*map(np.concatenate, zip(*runs, strict=True))) for name, runs in parts.items()
     }
     return _AllGiven(queues, elsewhere)
 
@@ -115,40 +114,40 @@ def _given_by(batch: DispatchBatch, placed: Placement | None) -> Iterator[tuple[
     wrong: set[int] = set()
     if placed is not None:
         wrong = set(batch.messages["physical_offset"][~placed.is_good].tolist())
-    for queue, messages, stated in dispatched_entries(batch):
+    for queue, messages, numbers in dispatched_entries(batch):
         offsets = messages["physical_offset"].astype(np.int64)
         if wrong:
             rows = np.array([offset not in wrong for offset in offsets.tolist()], np.bool_)
-            offsets, stated = offsets[rows], stated[rows]
-        yield queue, _Given(offsets, stated.astype(np.int64))
+            offsets, numbers = offsets[rows], numbers[rows]
+        yield queue, _Given(offsets, numbers.astype(np.int64))
 
 
-def _compared(old: RocksDatabase, name: Queue, given: _AllGiven, log: LogPart) -> OldNumbers:
+def _compared(old: RocksDatabase, name: Queue, messages: _AllGiven, log: LogPart) -> OldNumbers:
     numbers, values = _old_entries(old, name)
     offsets = values["physical_offset"].astype(np.int64)
     # Entries outside the log, for example of expired messages, lead to no message.
     good = (offsets >= log.begin) & (offsets + values["size"] <= log.end) & (values["size"] > 0)
     numbers, values, offsets = numbers[good], values[good], offsets[good]
     none = np.empty(0, np.int64)
-    own = given.queues.get(name, _Given(none, none))
-    order = np.argsort(own.offsets, kind="stable")
-    own = _Given(own.offsets[order], own.stated[order])
+    of_queue = messages.queues.get(name, _Given(none, none))
+    order = np.argsort(of_queue.offsets, kind="stable")
+    of_queue = _Given(of_queue.offsets[order], of_queue.stated[order])
     by_offset = np.argsort(offsets, kind="stable")
-    rows = entry_of_each(own.offsets, own.stated, offsets[by_offset], numbers[by_offset])
-    has_entry, result = rows >= 0, own.stated.copy()
+    rows = entry_of_each(of_queue.offsets, of_queue.stated, offsets[by_offset], numbers[by_offset])
+    has_entry, result = rows >= 0, of_queue.stated.copy()
     result[has_entry] = numbers[by_offset][rows[has_entry]]
-    lost = in_ranges(offsets, [*log.lost, *given.elsewhere])
+    lost = in_ranges(offsets, [*log.lost, *messages.elsewhere])
     # Keep only the entries of messages that no scan found.
-    lost &= ~np.isin(offsets, own.offsets)
-    _place_missing(name, own, result, has_entry, numbers[lost], offsets[lost])
-    changed = np.flatnonzero(result != own.stated)
-    pairs = np.stack([own.offsets[changed], result[changed]], axis=1)
+    lost &= ~np.isin(offsets, of_queue.offsets)
+    _place_missing(name, of_queue, result, has_entry, numbers[lost], offsets[lost])
+    changed = np.flatnonzero(result != of_queue.stated)
+    pairs = np.stack([of_queue.offsets[changed], result[changed]], axis=1)
     return OldNumbers(pairs, numbers[lost], values[lost])
 
 
 def _place_missing(
     name: Queue,
-    own: _Given,
+    messages: _Given,
     result: _Numbers,
     has_entry: npt.NDArray[np.bool_],
     lost: _Numbers,
@@ -159,23 +158,25 @@ def _place_missing(
     A queue offset is in order if it lies between the queue offsets of the entries before and after the message. For a
     refused message, `result` is set to -1.
     """
-    taken = np.concatenate([result[has_entry], lost])
+    in_use = np.concatenate([result[has_entry], lost])
     missing = np.flatnonzero(~has_entry)
-    if not len(missing) or not len(taken):
+    if not len(missing) or not len(in_use):
         return
-    is_taken = np.isin(own.stated[missing], taken)
-    result[missing[is_taken]] = REFUSED
+    is_in_use = np.isin(messages.stated[missing], in_use)
+    result[missing[is_in_use]] = REFUSED
     # Queue offsets of light queues (%LMQ%) may restart at 0, so their order proves nothing.
     if is_light(name.topic):
         return
-    solid = np.concatenate([own.offsets[has_entry], lost_offsets])
+    solid = np.concatenate([messages.offsets[has_entry], lost_offsets])
     order = np.argsort(solid, kind="stable")
-    solid, solid_numbers = solid[order], taken[order]
-    kept = ascending(solid_numbers)
-    stated = own.stated[missing]
-    low, high = neighbours(own.offsets[missing], solid[kept], solid_numbers[kept], -1, 2**63 - 1)
-    fits = np.flatnonzero(between(stated, low, high) & ~is_taken)
-    fits = fits[ascending(stated[fits])]
+    solid, solid_numbers = solid[order], in_use[order]
+    ordered = ascending(solid_numbers)
+    numbers = messages.stated[missing]
+    low, high = neighbours(
+        messages.offsets[missing], solid[ordered], solid_numbers[ordered], -1, 2**63 - 1
+    )
+    fits = np.flatnonzero(between(numbers, low, high) & ~is_in_use)
+    fits = fits[ascending(numbers[fits])]
     result[np.delete(missing, fits)] = REFUSED
 
 
@@ -193,5 +194,5 @@ def _old_entries(old: RocksDatabase, name: Queue) -> tuple[_Numbers, npt.NDArray
         if len(value) == VALUE_BYTES:
             numbers.append(number)
             values.append(value)
-    stored = np.frombuffer(b"".join(values), ROCKSDB_VALUE_DTYPE)
-    return np.array(numbers, np.int64), stored
+    rows = np.frombuffer(b"".join(values), ROCKSDB_VALUE_DTYPE)
+    return np.array(numbers, np.int64), rows

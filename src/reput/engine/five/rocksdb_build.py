@@ -65,11 +65,11 @@ class DatabaseBuild:
                 # Several RocksDB table files may have entries of one queue. The newest entry may be in any of them.
                 newest[queue] = max(newest.get(queue, place), place)
         report.queues = len(newest)
-        refused, kept = sum(one.refused for one in tables), sum(one.kept for one in tables)
+        refused, old_entries = sum(one.refused for one in tables), sum(one.kept for one in tables)
         report.queue_entries_dropped = replaced.total() + refused
-        if kept:
+        if old_entries:
             report.note(
-                f"{kept:,} entries in the old database lead to messages that cannot be read; they were kept"
+                f"{old_entries:,} entries in the old database lead to messages that cannot be read; they were kept"
             )
         if refused:
             report.note(

@@ -58,10 +58,10 @@ class RocksDBForm(QueueForm):
         with closing(RocksDatabase(self.folder(store))) as database:
             for topic, queue_id, physical_offset, number in database.ends():
                 value = database.get(entry_key(queue_prefix(topic, queue_id), number))
-                stored = None if value is None else decode_value(value)
+                decoded = None if value is None else decode_value(value)
                 entry = None
-                if stored and stored[0].physical_offset == physical_offset:
-                    entry = stored[0]
+                if decoded and decoded[0].physical_offset == physical_offset:
+                    entry = decoded[0]
                 yield LastEntry(topic, queue_id, number, physical_offset, entry)
 
     def topics(self, queues: QueuesOf) -> Collection[str]:

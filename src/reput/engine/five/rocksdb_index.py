@@ -91,8 +91,8 @@ class JoinedIndex:
 
     def parts(self) -> tuple[IndexPart, ...]:
         """See `KeyIndex.parts`."""
-        found = [part for index in self._indexes for part in index.parts()]
-        return tuple(sorted(found, key=lambda part: (part.start, part.stop)))
+        parts = [part for index in self._indexes for part in index.parts()]
+        return tuple(sorted(parts, key=lambda part: (part.start, part.stop)))
 
     @property
     def problems(self) -> list[Finding]:

@@ -125,8 +125,8 @@ def _runs(task: RocksPlanTask) -> tuple[list[_Run], list[int]]:
         first[numbers] = np.minimum(first[numbers], of_split["first"])
         highest[numbers] = np.maximum(highest[numbers], of_split["highest"])
     columns = (column.tolist() for column in (entries, first, highest))
-    found = [_Run(queue, *run) for queue, *run in zip(runs.queues, *columns, strict=True)]
-    return found + _of_lost_messages(task, runs.queues, table), entries_of
+    all_runs = [_Run(queue, *run) for queue, *run in zip(runs.queues, *columns, strict=True)]
+    return all_runs + _of_lost_messages(task, runs.queues, table), entries_of
 
 
 def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTable) -> list[_Run]:
@@ -137,20 +137,20 @@ def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTa
     """
     old: dict[Queue, OldNumbers] = {}
     if task.replaced is not None:
-        asked, staged = None, [Path(task.scanned, name) for name in task.staged]
+        suspects, staged = None, [Path(task.scanned, name) for name in task.staged]
         # If the log is undamaged, compare old entries with messages only in queues whose messages state doubtful queue
         # offsets: the first one is above 0, or later ones do not ascend, leave gaps (normal only in light queues), or
         # are too large. In all other queues, the old entries have the queue offsets that the messages state.
         if not (task.log.lost or task.log.misplaced):
             odd = np.flatnonzero(table.irregular | table.late).tolist()
-            asked = beginning_again(staged) | {queues[number] for number in odd}
-        old = plan_old_numbers(task.replaced, staged, asked, task.log)
+            suspects = beginning_again(staged) | {queues[number] for number in odd}
+        old = plan_old_numbers(task.replaced, staged, suspects, task.log)
     write_old_numbers(task.plan, old)
-    known = set(queues)
+    in_log = set(queues)
     return [
-        _Run(queue, len(one.kept_at), int(one.kept_at[0]), int(one.kept_at[-1]))
-        for queue, one in old.items()
-        if queue not in known and len(one.kept_at)
+        _Run(queue, len(numbers.kept_at), int(numbers.kept_at[0]), int(numbers.kept_at[-1]))
+        for queue, numbers in old.items()
+        if queue not in in_log and len(numbers.kept_at)
     ]
 
 

@@ -82,16 +82,18 @@ class RocksQueueSetWriter(QueueSetWriter):
         changes = self._database.changes()
         for end in list(self._ends()):
             if end.physical_offset >= physical_offset:
-                kept = None
+                end_before = None
                 for number, offset, key in self._backwards(end):
                     if offset < physical_offset:
-                        kept = offset, number
+                        end_before = offset, number
                         break
                     changes.delete(key)
-                for which in (b"max", b"min") if kept is None else ():
+                for which in (b"max", b"min") if end_before is None else ():
                     changes.delete(end_key(end.topic, end.queue_id, which), OFFSETS_FAMILY)
-                if kept is not None:
-                    changes.put(end_key(end.topic, end.queue_id), encode_end(*kept), OFFSETS_FAMILY)
+                if end_before is not None:
+                    changes.put(
+                        end_key(end.topic, end.queue_id), encode_end(*end_before), OFFSETS_FAMILY
+                    )
         changes.put(CHECKPOINT_KEY, encode_checkpoint(physical_offset), OFFSETS_FAMILY)
         self._database.write(changes)
         # Without a write-ahead log, only a flush makes the changes durable.
@@ -195,8 +197,8 @@ def entry_columns(messages: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
 def entry_values(columns: npt.NDArray[np.void]) -> list[bytes]:
     """Return the stored values of entries."""
     # Stored values are big endian, even if the input is not.
-    stored = columns.astype(ROCKSDB_VALUE_DTYPE, copy=False)
-    values: list[bytes] = stored.view(f"V{VALUE_BYTES}").tolist()
+    big_endian = columns.astype(ROCKSDB_VALUE_DTYPE, copy=False)
+    values: list[bytes] = big_endian.view(f"V{VALUE_BYTES}").tolist()
     return values
 
 
@@ -207,5 +209,5 @@ def entry_keys(queue: Queue, queue_offset: npt.NDArray[Any]) -> list[bytes]:
     keys = np.empty((len(offsets), len(prefix) + offsets.itemsize), np.uint8)
     keys[:, : len(prefix)] = prefix
     keys[:, len(prefix) :] = offsets.view(np.uint8).reshape(len(offsets), -1)
-    made: list[bytes] = keys.view(f"V{keys.shape[1]}")[:, 0].tolist()
-    return made
+    rows: list[bytes] = keys.view(f"V{keys.shape[1]}")[:, 0].tolist()
+    return rows

@@ -78,7 +78,7 @@ class RocksQueues:
         """
         database, newest = self._parts()
         every = {(end.topic, end.queue_id) for end in database.ends()} | newest.queues()
-        return sorted(one for one in every if topic in (None, one[0]))
+        return sorted(name for name in every if topic in (None, name[0]))
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
         """Return one queue. Raises MessageNotFoundError for an unknown queue, and the errors of `topics`."""
@@ -163,12 +163,12 @@ class RocksQueueReader:
 
     def entry(self, queue_offset: int) -> ConsumeQueueEntry:
         """Return the entry of a queue offset. Raises MessageNotFoundError, FormatError."""
-        found = next(self._numbered(queue_offset), None) if queue_offset >= 0 else None
-        if found is None or found[0] != queue_offset:
+        entry = next(self._numbered(queue_offset), None) if queue_offset >= 0 else None
+        if entry is None or entry[0] != queue_offset:
             raise MessageNotFoundError(
                 f"{self.folder}: queue offset {queue_offset}: no entry there"
             )
-        return found[1]
+        return entry[1]
 
     def entries(self, queue_offset: int, stop: int) -> Iterator[ConsumeQueueEntry]:
         """See QueueReader."""
@@ -189,12 +189,12 @@ class RocksQueueReader:
 
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
         """See QueueReader. Each value begins with the bytes of a ConsumeQueue entry."""
-        first, last, stored = max(queue_offset, 0), max(stop, 0), self._last_stored()
-        keys = (first, max(first, min(last, stored + 1)))
+        first, last, last_in_database = max(queue_offset, 0), max(stop, 0), self._last_stored()
+        keys = (first, max(first, min(last, last_in_database + 1)))
         values = self._database.values(*(entry_key(self._prefix, key) for key in keys))
         while block := list(islice(values, _BULK_ENTRIES)):
             yield _entries_in(block)
-        newest = self._newest.entries(*self.queue, max(first, stored + 1))
+        newest = self._newest.entries(*self.queue, max(first, last_in_database + 1))
         some = [encode_entry(entry) for number, entry, _ in newest if number < last]
         if some:
             yield b"".join(some)
@@ -207,7 +207,7 @@ class RocksQueueReader:
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
         """Return the queue offset of the first entry at or after a physical offset, or else `max_queue_offset()`."""
-        return self._first(lambda found: found[1].physical_offset >= min_physical_offset)
+        return self._first(lambda entry: entry[1].physical_offset >= min_physical_offset)
 
     def _first(self, is_after: Callable[[NumberedEntry], bool]) -> int:
         """Return the queue offset of the first entry for which `is_after` is true, or else `max_queue_offset()`."""
@@ -218,25 +218,25 @@ class RocksQueueReader:
         low, high = first[0] + 1, stop
         while low < high:
             middle = (low + high) // 2
-            found = next(self._numbered(middle), None)
-            if found is None or is_after(found):
+            entry = next(self._numbered(middle), None)
+            if entry is None or is_after(entry):
                 high = middle
             else:
-                low = found[0] + 1
-        found = next(self._numbered(low), None)
-        return stop if found is None else found[0]
+                low = entry[0] + 1
+        entry = next(self._numbered(low), None)
+        return stop if entry is None else entry[0]
 
     def _numbered(self, queue_offset: int) -> Iterator[NumberedEntry]:
         """Yield entries from a queue offset on: first the database's, then the entries that it lacks."""
-        last, stored = queue_offset - 1, self._last_stored()
+        last, last_in_database = queue_offset - 1, self._last_stored()
         for key, value in self._database.items(entry_key(self._prefix, queue_offset)):
-            number, found = queue_offset_of(key, self._prefix), decode_value(value)
-            if number is None or number > stored:
+            number, decoded = queue_offset_of(key, self._prefix), decode_value(value)
+            if number is None or number > last_in_database:
                 # The next queue begins here, or only invalid entries follow.
                 break
-            if found is not None and found[0].is_written:
+            if decoded is not None and decoded[0].is_written:
                 last = number
-                yield number, *found
+                yield number, *decoded
         yield from self._newest.entries(*self.queue, last + 1)
 
     def _last_stored(self) -> int:
@@ -248,8 +248,8 @@ class RocksQueueReader:
         if end is not None:
             return end.queue_offset
         # If the database does not state where the queue ends, its last entry is the one with the highest queue offset.
-        found = self._database.item_before(entry_key(self._prefix, _LAST_OFFSET))
-        number = None if found is None else queue_offset_of(found[0], self._prefix)
+        item = self._database.item_before(entry_key(self._prefix, _LAST_OFFSET))
+        number = None if item is None else queue_offset_of(item[0], self._prefix)
         return -1 if number is None else number
 
 
@@ -273,8 +273,8 @@ class UndispatchedEntries:
     def entries(self, topic: str, queue_id: int, queue_offset: int) -> list[NumberedEntry]:
         """Return a queue's entries from a queue offset on, ascending. Raises StoreError."""
         self._follow()
-        found = self._queues.get((topic, queue_id), [])
-        return found[bisect_left(found, queue_offset, key=itemgetter(0)) :]
+        entries = self._queues.get((topic, queue_id), [])
+        return entries[bisect_left(entries, queue_offset, key=itemgetter(0)) :]
 
     def _follow(self) -> None:
         """Dispatch the messages that were appended to the log since the last call."""
@@ -310,15 +310,15 @@ class UndispatchedEntries:
             file.end if scan.end.finished and not scan.end.unreadable else scan.end.position
         )
 
-    def _add(self, queue: tuple[str, int], found: object) -> None:
-        known = self._queues.setdefault(queue, [])
-        for queue_offset, physical_offset, size, tags_code, timestamp in found:  # type: ignore[attr-defined]
+    def _add(self, queue: tuple[str, int], rows: object) -> None:
+        entries = self._queues.setdefault(queue, [])
+        for queue_offset, physical_offset, size, tags_code, timestamp in rows:  # type: ignore[attr-defined]
             entry = ConsumeQueueEntry(physical_offset, size, tags_code)
             # The message was dispatched again, for example after the log was cut. The new entry replaces the old ones
             # from its queue offset on.
-            if known and queue_offset <= known[-1][0]:
-                del known[bisect_left(known, queue_offset, key=itemgetter(0)) :]
-            known.append((queue_offset, entry, timestamp))
+            if entries and queue_offset <= entries[-1][0]:
+                del entries[bisect_left(entries, queue_offset, key=itemgetter(0)) :]
+            entries.append((queue_offset, entry, timestamp))
 
 
 def _entries_in(values: Sequence[bytes]) -> bytes:
@@ -340,24 +340,24 @@ def _delays(database: RocksDatabase, otherwise: Sequence[int]) -> tuple[int, ...
 
     Levels without such a message have the delays in `otherwise`.
     """
-    shown = {
+    evident = {
         level: delay
         for level in range(_MOST_LEVELS)
         if (delay := _shown_delay(database, level)) is not None
     }
     delays: list[int] = []
-    for level in range(max(len(otherwise), max(shown, default=-1) + 1)):
+    for level in range(max(len(otherwise), max(evident, default=-1) + 1)):
         usual = otherwise[min(level, len(otherwise) - 1)]
-        delays.append(shown.get(level, usual))
+        delays.append(evident.get(level, usual))
     return tuple(delays)
 
 
 def _shown_delay(database: RocksDatabase, level: int) -> int | None:
     prefix = queue_prefix(SCHEDULE_TOPIC, level)
-    found = database.item_before(entry_key(prefix, _LAST_OFFSET))
-    if found is None or queue_offset_of(found[0], prefix) is None:
+    item = database.item_before(entry_key(prefix, _LAST_OFFSET))
+    if item is None or queue_offset_of(item[0], prefix) is None:
         return None
-    value = decode_value(found[1])
+    value = decode_value(item[1])
     # The entry of a delayed message has its due time in place of a tags code. The due time minus the store timestamp is
     # the delay.
     delay = -1 if value is None else value[0].tags_code - value[1]

@@ -50,41 +50,41 @@ class RocksTableWritten(NamedTuple):
 def write_rocksdb_table(job: WriteJob, task: QueueTask) -> RocksTableWritten:
     """Write one table. Safe to run twice, also at the same time. Raises StoreAccessError, MissingExtraError."""
     ranges = ranges_of(read_plan(job.plan), task.number)
-    found, refused = _collected(job, task.number, ranges)
+    blocks_of, refused = _collected(job, task.number, ranges)
     old = read_old_numbers(job.plan)
-    kept = 0
+    old_entries = 0
     for part in ranges:
         if (said := old.get(part.queue)) is not None:
             # The bounds of a range are unsigned, but `kept_at` is signed, so limit the upper bound.
             inside = (said.kept_at >= part.first) & (said.kept_at <= min(part.last, 2**63 - 1))
             if inside.any():
-                kept += int(inside.sum())
+                old_entries += int(inside.sum())
                 block = said.kept_at[inside].astype(np.uint64), said.kept_values[inside]
-                found.setdefault(part, []).insert(0, block)
+                blocks_of.setdefault(part, []).insert(0, block)
     path = Path(job.parts) / f"{task.number:06d}.sst"
     entries = stop = 0
     replaced: dict[Queue, int] = {}
     ends: list[QueueEnd] = []
-    if not found:
+    if not blocks_of:
         return RocksTableWritten(None, 0, {}, [], 0, refused)
     DISK.create_folder(path.parent)
     with DISK.replacing(path) as attempt, table_writer(attempt) as table:
         for part in ranges:
-            blocks = found.pop(part, None)
+            blocks = blocks_of.pop(part, None)
             if blocks is None:
                 continue
             offsets = np.concatenate([offset for offset, _ in blocks])
             values = np.concatenate([value for _, value in blocks])
             ends.append(_end_of(part.queue, offsets, values, part.queue in old))
             stop = max(stop, int((values["physical_offset"] + values["size"]).max()))
-            given = len(offsets)
+            total = len(offsets)
             offsets, values = _sorted(offsets, values)
             table.put(entry_keys(part.queue, offsets), entry_values(values))
             entries += len(offsets)
-            if given > len(offsets):
-                count = replaced.get(part.queue, 0) + given - len(offsets)
+            if total > len(offsets):
+                count = replaced.get(part.queue, 0) + total - len(offsets)
                 replaced[part.queue] = count
-    return RocksTableWritten(str(path), entries, replaced, ends, stop, refused, kept)
+    return RocksTableWritten(str(path), entries, replaced, ends, stop, refused, old_entries)
 
 
 _Blocks = list[tuple[_Offsets, npt.NDArray[np.void]]]
@@ -98,27 +98,27 @@ def _collected(
     The entries of a key range are returned as blocks. A block has two arrays: queue offsets and RocksDB values.
     """
     old, refused = read_old_numbers(job.plan), 0
-    wanted: dict[Queue, list[KeyedRange]] = defaultdict(list)
+    ranges_of_queue: dict[Queue, list[KeyedRange]] = defaultdict(list)
     for part in ranges:
-        wanted[part.queue].append(part)
-    found: dict[KeyedRange, _Blocks] = defaultdict(list)
-    for batch in batches_of(job, number, wanted, _FIELDS):
+        ranges_of_queue[part.queue].append(part)
+    blocks: dict[KeyedRange, _Blocks] = defaultdict(list)
+    for batch in batches_of(job, number, ranges_of_queue, _FIELDS):
         for queue, messages, queue_offset in dispatched_entries(batch):
-            if queue in old and queue in wanted:
+            if queue in old and queue in ranges_of_queue:
                 places = messages["physical_offset"].astype(np.int64)
                 queue_offset = old[queue].numbers(places, queue_offset)
                 has_number = queue_offset >= 0
                 # A queue may span several tasks. Only the task with the queue's first range counts messages without an
                 # entry.
-                if wanted[queue][0].first == 0:
+                if ranges_of_queue[queue][0].first == 0:
                     refused += int(np.count_nonzero(~has_number))
                 messages, queue_offset = messages[has_number], queue_offset[has_number]
-            for part in wanted.get(queue, ()):
+            for part in ranges_of_queue.get(queue, ()):
                 offsets = queue_offset.astype(np.uint64)
                 inside = (offsets >= part.first) & (offsets <= part.last)
                 if inside.any():
-                    found[part].append((offsets[inside], entry_columns(messages[inside])))
-    return found, refused
+                    blocks[part].append((offsets[inside], entry_columns(messages[inside])))
+    return blocks, refused
 
 
 def _end_of(

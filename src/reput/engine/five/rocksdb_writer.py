@@ -90,13 +90,13 @@ def create_index_database(folder: Path, items: Iterable[tuple[bytes, bytes]]) ->
     """
     rocksdict = require_library()
     DISK.create_folder(folder)
-    count, left = 0, iter(items)
+    count, rest = 0, iter(items)
     with _explained(folder), ExitStack() as stack:
         options = _options(rocksdict, is_compressed=True)
         options.create_if_missing(True)
         database = rocksdict.Rdict(stack.enter_context(DISK.native_folder(folder)), options)
         try:
-            while part := list(islice(left, _ITEMS_OF_A_WRITE)):
+            while part := list(islice(rest, _ITEMS_OF_A_WRITE)):
                 batch = rocksdict.WriteBatch(raw_mode=True)
                 for key, value in part:
                     batch.put(key, value)
@@ -139,12 +139,12 @@ class WritableDatabase:
                 ENTRIES_FAMILY: options,
                 OFFSETS_FAMILY: _options(rocksdict, is_compressed=False),
             }
-            known = set(rocksdict.Rdict.list_cf(place, rocksdict.Options(raw_mode=True)))
-            if other := known ^ families.keys():
+            existing = set(rocksdict.Rdict.list_cf(place, rocksdict.Options(raw_mode=True)))
+            if odd := existing ^ families.keys():
                 raise FormatError(
                     str(folder),
                     0,
-                    f"not the queues of a store: it has the column family {min(other)}",
+                    f"not the queues of a store: it has the column family {min(odd)}",
                 )
             self._database = rocksdict.Rdict(place, options, column_families=families)
             self._parts = {name: self._database.get_column_family(name) for name in families}
@@ -162,8 +162,8 @@ class WritableDatabase:
     def value(self, family: str, key: bytes) -> bytes | None:
         """Return the value of a key; None if the key is missing."""
         with _explained(self._folder):
-            found: bytes | None = self._parts[family].get(key)
-        return found
+            value: bytes | None = self._parts[family].get(key)
+        return value
 
     def items(self, family: str) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and values of a family, in the order of the keys."""
@@ -175,19 +175,19 @@ class WritableDatabase:
 
     def _walk(self, family: str, back_from: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         with _explained(self._folder):
-            found = self._parts[family].iter()
+            cursor = self._parts[family].iter()
             if back_from is None:
-                found.seek_to_first()
+                cursor.seek_to_first()
             else:
-                found.seek_for_prev(back_from)
-            while found.valid():
-                yield found.key(), found.value()
+                cursor.seek_for_prev(back_from)
+            while cursor.valid():
+                yield cursor.key(), cursor.value()
                 if back_from is None:
-                    found.next()
+                    cursor.next()
                 else:
-                    found.prev()
+                    cursor.prev()
             # This raises an error if a damaged block has ended the iteration.
-            found.status()
+            cursor.status()
 
     def changes(self) -> Changes:
         """Return an empty set of changes."""
@@ -256,12 +256,12 @@ def opened_to_write(folder: Path) -> WritableDatabase:
     return WritableDatabase(folder, require_library())
 
 
-def _remove_traces(folder: Path, kept: Collection[str] = ()) -> None:
+def _remove_traces(folder: Path, except_for: Collection[str] = ()) -> None:
     for name in _NOT_OF_A_BROKER:
-        if name not in kept:
+        if name not in except_for:
             DISK.remove_tree(folder / name)
     for path in folder.glob("LOG.old.*"):
-        if path.name not in kept:
+        if path.name not in except_for:
             DISK.remove_tree(path)
     for path in folder.iterdir():
         DISK.give(path)

@@ -96,12 +96,14 @@ class LocalIndexFile:
         if self._size <= _MOST_SEARCHED_BYTES:
             most = (self._size - HEADER_BYTES - (self._count + 1) * LOCAL_ITEM_BYTES) // SLOT_BYTES
             candidates = [slots for slots in range(1, most + 1) if self._fits(slots)]
-        found = next((slots for slots in candidates if self._fits(slots) and self._agree(slots)), 0)
-        if not found:
+        slots_in_use = next(
+            (slots for slots in candidates if self._fits(slots) and self._agree(slots)), 0
+        )
+        if not slots_in_use:
             raise ValueError(
                 "the file's number of slots cannot be determined from its size and items"
             )
-        return found
+        return slots_in_use
 
     def _fits(self, slots: int) -> bool:
         rest = self._size - HEADER_BYTES - slots * SLOT_BYTES
@@ -154,9 +156,9 @@ class FlatFile:
     def __init__(self, storage: Storage, folder: str) -> None:
         """List the segments. Segments after a gap are ignored. Raises StoreAccessError."""
         self._storage, self.folder = storage, folder
-        found = sorted(filter(None, map(_segment, storage.list(folder))))
+        segments = sorted(filter(None, map(_segment, storage.list(folder))))
         self.segments: list[TieredSegment] = []
-        for segment in found:
+        for segment in segments:
             if self.segments and segment.start != self.stop:
                 break
             self.segments.append(segment)
@@ -230,9 +232,9 @@ class TieredQueue:
             layout = locate(data, 0, len(data))
         except RecordError as error:
             raise self._corrupt(position, str(error)) from None
-        stated = read_size_and_physical_offset(data, 0)[1]
-        if layout.total_bytes != size or stated != position:
-            raise self._corrupt(position, f"the record there states offset {stated}")
+        offset = read_size_and_physical_offset(data, 0)[1]
+        if layout.total_bytes != size or offset != position:
+            raise self._corrupt(position, f"the record there states offset {offset}")
         return LocatedRecord(position, data, layout)
 
     def records(self, damage: list[Finding]) -> Iterator[LocatedRecord]:
@@ -281,7 +283,7 @@ class TieredStore:
 
     def queues(self) -> list[TieredQueue]:
         """Return all queues, by topic and queue id. Raises StoreAccessError."""
-        found = [
+        queues = [
             self._queue(topic.name, int(queue.name), queue.path)
             for broker in self._brokers
             for topic in self._storage.list(broker)
@@ -293,7 +295,7 @@ class TieredStore:
             and queue.name.isdigit()
             and len(queue.name) < 11
         ]
-        return sorted(found, key=lambda one: (one.topic, one.queue_id, one.log.folder))
+        return sorted(queues, key=lambda flat: (flat.topic, flat.queue_id, flat.log.folder))
 
     def queue(self, topic: str, queue_id: int) -> TieredQueue:
         """Return one queue. Raises StoreAccessError, and MessageNotFoundError for an unknown queue."""
@@ -320,7 +322,7 @@ class TieredStore:
 
         Raises StoreAccessError.
         """
-        wanted = WantedKey(topic, key)
+        predicate = WantedKey(topic, key)
         queues = {
             (posixpath.dirname(posixpath.dirname(q.log.folder)), q.queue_id): q
             for q in self.queues()
@@ -328,23 +330,25 @@ class TieredStore:
         }
         if scan:
             records = (record for queue in queues.values() for record in queue.records(self.damage))
-            return _newest_first([one for one in records if wanted.matches(read_keyed_record(one))])
-        seen: dict[tuple[str, int, int], LocatedRecord] = {}
+            return _newest_first(
+                [data for data in records if predicate.matches(read_keyed_record(data))]
+            )
+        unique: dict[tuple[str, int, int], LocatedRecord] = {}
         for broker in self._brokers:
             folder = posixpath.join(broker, topic)
             for item in self._items(broker, tiered_key_hash(topic, key)):
                 queue = queues.get((folder, item.queue_id))
                 place = folder, item.queue_id, item.position
-                if queue is None or place in seen:
+                if queue is None or place in unique:
                     continue
                 try:
                     record = queue.record(item.position, item.size)
                 # The item belongs to another topic, or has expired.
                 except CorruptMessageError:
                     continue
-                if wanted.matches(read_keyed_record(record)):
-                    seen[place] = record
-        return _newest_first(list(seen.values()))
+                if predicate.matches(read_keyed_record(record)):
+                    unique[place] = record
+        return _newest_first(list(unique.values()))
 
     def _items(self, broker: str, key_hash: int) -> Iterator[TieredItem]:
         folder = posixpath.join(broker, INDEX_TOPIC, "0", INDEX)
@@ -366,9 +370,9 @@ class TieredStore:
 
     def _note_index(self, path: str, error: Exception) -> None:
         detail = f"this index file of tiered storage was not used: {error}"
-        finding = Finding(Kind.FOREIGN_FILE, path, detail)
-        if finding not in self.damage:
-            self.damage.append(finding)
+        note = Finding(Kind.FOREIGN_FILE, path, detail)
+        if note not in self.damage:
+            self.damage.append(note)
 
     def _items_of(self, segment: TieredSegment, key_hash: int) -> Iterator[TieredItem]:
         with self._storage.open(segment.path) as reader:

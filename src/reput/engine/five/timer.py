@@ -125,9 +125,9 @@ class RocksTimers:
         with MessageDatabase(self._folder) as database:
             items = list(database.timeline())
             delivered_to, read_to = database.delivered_to(), database.timers_read_to()
-        found = [self._timed(item, delivered_to) for item in items]
-        found += self._unread(read_to, found)
-        yield from sorted(found, key=lambda timed: timed.unit.due)
+        timers = [self._timed(item, delivered_to) for item in items]
+        timers += self._unread(read_to, timers)
+        yield from sorted(timers, key=lambda timed: timed.unit.due)
 
     def _timed(self, item: TimelineItem, delivered_to: int) -> TimedMessage:
         message = self._message(item.physical_offset)
@@ -146,11 +146,11 @@ class RocksTimers:
         copies = self._store.query(topic, unique_key).messages
         return any(copy.properties.get(TIMER_OUT_MS) == due for copy in copies)
 
-    def _unread(self, read_to: int, found: list[TimedMessage]) -> Iterator[TimedMessage]:
-        """Yield the messages that are not in the database yet, and let the recalls among them change `found`."""
+    def _unread(self, read_to: int, timers: list[TimedMessage]) -> Iterator[TimedMessage]:
+        """Yield the messages that are not in the database yet, and let the recalls among them change `timers`."""
         check = os.path.join(self._store.path, _TIMER_CHECK)
         begin = max(read_to, _timer_queue_offset(check, self._store.storage))
-        places = {(timed.unit.due, _unique_key(timed)): n for n, timed in enumerate(found)}
+        places = {(timed.unit.due, _unique_key(timed)): n for n, timed in enumerate(timers)}
         waiting: dict[tuple[int, str], TimedMessage] = {}
         for message in self._queued(begin):
             due = timer_due_ms(message.properties)
@@ -166,8 +166,8 @@ class RocksTimers:
             key = due, named.partition("+")[2]
             if key in waiting:
                 yield replace(waiting.pop(key), state="recalled")
-            if (place := places.get(key)) is not None and found[place].state == "waiting":
-                found[place] = replace(found[place], state="recalled")
+            if (place := places.get(key)) is not None and timers[place].state == "waiting":
+                timers[place] = replace(timers[place], state="recalled")
         yield from waiting.values()
 
     def _queued(self, begin: int) -> Iterator[MessageExt]:
@@ -301,9 +301,9 @@ class TimerLog:
         detail = f"units of the timer log from position {start} to {stop} are lost"
         self.damage.append(Finding(Kind.FOREIGN_FILE, self._folder, detail))
 
-    def _note_end(self, path: str, data: bytes, position: int, left: int) -> bool:
+    def _note_end(self, path: str, data: bytes, position: int, rest: int) -> bool:
         """Report bytes that are neither a unit nor a blank. Return whether the timer log continues in the next file."""
-        is_over = is_timer_blank(data, 0, left)
+        is_over = is_timer_blank(data, 0, rest)
         if any(data) and not is_over:
             detail = "no unit of the timer log begins here; the rest of the file is not read"
             self.damage.append(Finding(Kind.FOREIGN_FILE, path, detail, position))
@@ -335,10 +335,10 @@ def _message_at(store: MessageStore, offset: int, damage: list[Finding]) -> Mess
     except MessageNotFoundError:
         pass
     except CorruptMessageError as error:
-        finding = Finding.of_error(Kind.UNREADABLE_RECORD, error)
+        lost = Finding.of_error(Kind.UNREADABLE_RECORD, error)
         # All messages after a lost end of the log have the same error.
-        if damage[-1:] != [finding]:
-            damage.append(finding)
+        if damage[-1:] != [lost]:
+            damage.append(lost)
     return None
 
 

@@ -55,21 +55,21 @@ def write_batch_queues(
         StoreAccessError, StoreChangedError.
     """
     queues: dict[Queue, BatchQueueWriter] = {}
-    unplaced = kept = 0
+    unplaced = old_entries = 0
     DISK.create_folder(folder)
     with closing(CommitLogReader(StoreLog(store, storage))) as reader:
         size_of = batch_size_in(reader)
         elsewhere: list[OffsetRange] = []
-        found = {}
+        matchings = {}
         if old is not None:
-            found = _old_batches(batches, pack, old, file_bytes, log, elsewhere)
+            matchings = _old_batches(batches, pack, old, file_bytes, log, elsewhere)
         # Write old entries first, because new entries continue after them.
-        for queue, entries in found.items():
-            held = entries.kept([*log.lost, *elsewhere], size_of, redo_last=False)
-            unplaced, kept = unplaced + held.unplaced.count, kept + held.kept
+        for queue, entries in matchings.items():
+            matched = entries.kept([*log.lost, *elsewhere], size_of, redo_last=False)
+            unplaced, old_entries = unplaced + matched.unplaced.count, old_entries + matched.kept
             place = queue_folder(folder, *queue)
             DISK.create_folder(place)
-            end = BatchQueueFiles(place, file_bytes).hold(held.entries, Disk())
+            end = BatchQueueFiles(place, file_bytes).hold(matched.entries, Disk())
             position = end.position if end.entries else None
             queues[queue] = BatchQueueWriter(
                 place, file_bytes, size_of, end.entries, position, end.max_physical_offset
@@ -82,12 +82,12 @@ def write_batch_queues(
                         queues[queue] = BatchQueueWriter(place, file_bytes, size_of)
                     left_out = _append(batch, number, queues[queue])
                     # The old entries of a queue have been counted.
-                    unplaced += 0 if queue in found else left_out
+                    unplaced += 0 if queue in matchings else left_out
     for queue, writer in queues.items():
         writer.close(sync=True)
         if writer.position is None:
             DISK.remove_tree(queue_folder(folder, *queue))
-    return sum(writer.count for writer in queues.values()), unplaced, kept
+    return sum(writer.count for writer in queues.values()), unplaced, old_entries
 
 
 def _old_batches(
@@ -98,7 +98,7 @@ def _old_batches(
 
     Appends to `elsewhere` the log ranges of records that state a wrong physical offset.
     """
-    found = {}
+    matchings = {}
     for queue in pack:
         files = queue_folder(old, *queue)
         sizes = {path.stat().st_size for path in files.iterdir()} if files.is_dir() else set()
@@ -107,30 +107,30 @@ def _old_batches(
         if sizes == {file_bytes}:
             entries = BatchQueueFiles(files, file_bytes).entries_before(log.end)
             entries = entries[entries["physical_offset"] >= log.begin]
-            found[queue] = BatchMatching(entries, log.begin)
+            matchings[queue] = BatchMatching(entries, log.begin)
     placing = PlacedBatches(log)
-    for batch in batches(_FIELDS) if found else ():
+    for batch in batches(_FIELDS) if matchings else ():
         _, placed = placing.next(batch)
         if placed is not None:
             elsewhere += placed.elsewhere
         grouped = batch.queue_entries()
         for number, queue in enumerate(batch.queues):
             place = slice(int(grouped.bounds[number]), int(grouped.bounds[number + 1]))
-            rows, stated = grouped.rows[place], grouped.queue_offset[place]
+            rows, numbers = grouped.rows[place], grouped.queue_offset[place]
             if placed is not None:
-                rows, stated = rows[placed.is_good[rows]], stated[placed.is_good[rows]]
-            if queue in found and len(rows):
-                found[queue].compare(batch.messages[rows], stated)
+                rows, numbers = rows[placed.is_good[rows]], numbers[placed.is_good[rows]]
+            if queue in matchings and len(rows):
+                matchings[queue].compare(batch.messages[rows], numbers)
     # If the log is undamaged, a queue of the old store is needed only if its entries have other queue offsets than
     # their records.
     if log.lost or elsewhere:
-        return found
-    return {queue: entries for queue, entries in found.items() if entries.moved}
+        return matchings
+    return {queue: entries for queue, entries in matchings.items() if entries.moved}
 
 
 def _append(batch: DispatchBatch, number: int, writer: BatchQueueWriter) -> int:
     """Append a queue's messages; return how many got no entry, because one with a higher physical offset precedes."""
     grouped = batch.queue_entries()
     place = slice(int(grouped.bounds[number]), int(grouped.bounds[number + 1]))
-    taken = writer.append(batch.messages, grouped.rows[place], grouped.queue_offset[place])
-    return place.stop - place.start - taken
+    count = writer.append(batch.messages, grouped.rows[place], grouped.queue_offset[place])
+    return place.stop - place.start - count

@@ -141,8 +141,8 @@ def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> No
 
 def _place(name: str) -> tuple[bool, int]:
     """Return a sort key for the folders of a result: queues first, then IndexFiles, then a database of keys."""
-    known = (*QUEUE_FOLDERS, INDEX_FOLDER, *MESSAGE_DATABASE_FOLDERS)
-    return name in known, known.index(name) if name in known else 0
+    order = (*QUEUE_FOLDERS, INDEX_FOLDER, *MESSAGE_DATABASE_FOLDERS)
+    return name in order, order.index(name) if name in order else 0
 
 
 def _sizes(folder: Path) -> dict[str, int]:

@@ -57,11 +57,11 @@ def divide(scanned: str, plan: str, parts: str, task: DivideTask) -> None:
 
     A pack is a group of queues that one task writes. Safe to run twice, also at the same time. Raises StoreAccessError.
     """
-    found = read_plan(plan)
-    packs = _Packs(found, read_old_numbers(plan) if found.ranges else {})
+    queue_plan = read_plan(plan)
+    packs = _Packs(queue_plan, read_old_numbers(plan) if queue_plan.ranges else {})
     with StagedFiles.writing(_path(parts, task.number)) as attempt, FileWriter(attempt) as file:
-        sections = _Sections(file, len(found.packs))
-        for staged in found.staged[task.first : task.stop]:
+        sections = _Sections(file, len(queue_plan.packs))
+        for staged in queue_plan.staged[task.first : task.stop]:
             for batch in read_batches(join(scanned, staged), _FIELDS):
                 numbers = sections.numbers_of(batch.queues)
                 for pack, part in packs.divided(batch):
@@ -146,7 +146,7 @@ class _Packs:
         self,
         queues: list[Queue],
         numbers: npt.NDArray[np.int32],
-        stated: _Numbers,
+        queue_offsets: _Numbers,
         places: _Numbers,
     ) -> _Numbers:
         """Return, for each entry, the index of the pack to which it belongs; -1 for no pack.
@@ -164,7 +164,7 @@ class _Packs:
         packs = of_queue[numbers]
         for number in divided:
             queue, rows = queues[number], np.flatnonzero(numbers == number)
-            offsets = stated[rows]
+            offsets = queue_offsets[rows]
             # Several tasks write this queue, each a range of its queue offsets. The old entries decide the queue offset
             # of a message, and thus which task writes its entry. A message that gets no entry (-1) goes to the task of
             # the first range, which counts these messages.
@@ -226,7 +226,7 @@ class _Sections:
         self._flush()
         counts = [len(places) for places in self._places]
         ends = self._position + 2 * _NUMBER_BYTES * np.cumsum([0, *counts])
-        places = np.array([place for each in self._places for place in each], np.int64)
+        places = np.array([place for section in self._places for place in section], np.int64)
         self._file.write(ends.astype(np.int64).tobytes(), 0)
         self._file.write(places.tobytes(), self._position)
 

@@ -160,8 +160,8 @@ def rebuild_store(
         form = facts_of(source.path, storage=source.storage).queue_form
         if form is not None:
             form.refuse_to_change(source.path)
-    held = DISK.anchored(folder) if in_place else DISK.reading_for(folder, [source.path])
-    with held if source.is_folder else nullcontext():
+    access = DISK.anchored(folder) if in_place else DISK.reading_for(folder, [source.path])
+    with access if source.is_folder else nullcontext():
         if staging is None:
             return _into_folder(AnchoredRunner(runner), source, folder, in_place, asked, progress)
         return _by_bucket(runner, source, folder, in_place, staging, asked, options, progress)
@@ -250,7 +250,7 @@ class _Known(NamedTuple):
         ends = self.ends
         # Skip findings after the end of the rebuilt log: the report counts the bytes after this end as the log's torn
         # end.
-        report.note(*[str(one) for one in ends.findings() if one.start < ends.rebuild])
+        report.note(*[str(finding) for finding in ends.findings() if finding.start < ends.rebuild])
         return report
 
 
@@ -385,9 +385,9 @@ def _by_bucket(
     StagedFiles.register_stores(places := (staging.store,))
     # The tasks of an AnchoredRunner open this machine's output folder, so all executors must see it. With a remote
     # store, tasks use no folder of this machine, so a plain runner suffices.
-    held = AnchoredRunner(runner) if source.is_folder else runner
+    anchored_runner = AnchoredRunner(runner) if source.is_folder else runner
     rebuild = _Rebuild(
-        PlacedRunner(held, places), known, staging, asked.only, None, progress,
+        PlacedRunner(anchored_runner, places), known, staging, asked.only, None, progress,
         report, build, FetchedTarget(output, local, staging), output,
     )  # fmt: skip
     with _owning(output, local, in_place=False):
@@ -494,12 +494,14 @@ class _Rebuild:
                 if not is_worth_keeping(file):
                     continue
                 stamp = self.known.stamps.get(file.start)
-                texts = [read_facts(join(str(staging.scanned), one.staged)) for one in summaries]
+                texts = [
+                    read_facts(join(str(staging.scanned), summary.staged)) for summary in summaries
+                ]
                 if stamp is not None and all(texts):
                     parts = [decoded(text.encode()) for text in texts]
-                    passed = adjacent([part for part in parts if part is not None])
-                    if passed is not None:
-                        keep_passed(file, passed, (file.start, *stamp))
+                    facts = adjacent([part for part in parts if part is not None])
+                    if facts is not None:
+                        keep_passed(file, facts, (file.start, *stamp))
             with closing(CommitLogReader(StoreLog(source.path))) as log:
                 keep_topics(log)
 
@@ -552,7 +554,7 @@ class _Rebuild:
         dividing = partial(divide, job.scanned, job.plan, job.parts)
         # Write tasks read the output files of the divide tasks. So all divide tasks must end before any write task
         # starts.
-        self.run_tasks(dividing, queues.divides, [one.weight for one in queues.divides], "divide")
+        self.run_tasks(dividing, queues.divides, [part.weight for part in queues.divides], "divide")
         weights = [task.weight for task in tasks]
         in_objects = isinstance(staging, BucketStaging)
         write = partial(
@@ -560,9 +562,9 @@ class _Rebuild:
         )
         written = self.run_tasks(write, tasks, weights, "write")
         if self.only != "index":
-            weights = [one.weight for one in queues.joins]
+            weights = [part.weight for part in queues.joins]
             joined = self.run_tasks(partial(join_pieces, job), queues.joins, weights, "join")
-            staged = [one.objects for one in written if isinstance(one, QueuesWritten)]
+            staged = [part.objects for part in written if isinstance(part, QueuesWritten)]
             self.target.take_queues(sum(staged) + sum(joined))
             self.queues.finish(log, written, report)
         if self.index_database is not None:

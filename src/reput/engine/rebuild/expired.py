@@ -37,7 +37,7 @@ def keep_expired_queues(
     Raises:
         StoreAccessError: a file cannot be read or linked.
     """
-    kept = 0
+    count = 0
     for queue in _queue_folders(output, kind):
         target = new / kind / queue.topic / queue.name
         # Keep only queues whose messages have all expired. A queue that the rebuild has written (`target` exists) still
@@ -47,8 +47,8 @@ def keep_expired_queues(
         DISK.create_folder(target)
         for _, file in offset_entries(queue.path):
             DISK.link(Path(file.path), target / file.name)
-        kept += 1
-    return kept
+        count += 1
+    return count
 
 
 def expired_queue_ends(store: Path, log_begin: int) -> Iterator[tuple[Queue, tuple[int, int]]]:

@@ -70,11 +70,11 @@ def write_extended_queues(
     Raises:
         StoreAccessError.
     """
-    taken = given = 0
+    count = total = 0
     lost_ranges = np.array(lost, np.int64).reshape(-1, 2)
     queues: dict[Queue, _ExtendedQueue] = {}
     DISK.create_folder(new / EXTENSION_FOLDER)
-    with closing(ConsumeQueueSetReader(store, storage)) as known:
+    with closing(ConsumeQueueSetReader(store, storage)) as old:
         for batch in batches(_FIELDS):
             grouped = batch.queue_entries()
             for number, queue in enumerate(batch.queues):
@@ -82,15 +82,15 @@ def write_extended_queues(
                 if queue not in pack or place.start == place.stop:
                     continue
                 if queue not in queues:
-                    own = (begun or {}).get(queue)
-                    queues[queue] = _ExtendedQueue(new, queue, config, known, own)
-                taken += queues[queue].append(
+                    start = (begun or {}).get(queue)
+                    queues[queue] = _ExtendedQueue(new, queue, config, old, start)
+                count += queues[queue].append(
                     batch, number, grouped.rows[place], grouped.queue_offset[place], lost_ranges
                 )
-                given += int(place.stop - place.start)
+                total += int(place.stop - place.start)
     for writer in queues.values():
         writer.close()
-    return taken, given - taken, sum(writer.blanks for writer in queues.values())
+    return count, total - count, sum(writer.blanks for writer in queues.values())
 
 
 class _ExtendedQueue:
@@ -100,7 +100,7 @@ class _ExtendedQueue:
     """
 
     def __init__(
-        self, new: Path, queue: Queue, config: StoreConfig, known: ConsumeQueueSetReader,
+        self, new: Path, queue: Queue, config: StoreConfig, old: ConsumeQueueSetReader,
         begun: tuple[ConsumeQueueWriter, int] | None,
     ) -> None:  # fmt: skip
         if begun is None:
@@ -114,7 +114,7 @@ class _ExtendedQueue:
         self._units = ExtensionWriter(folder, config.extension_file_bytes, position)
         self._known: ExtendedQueueReader | None = None
         with suppress(MessageNotFoundError):
-            reader = known.queue(*queue)
+            reader = old.queue(*queue)
             self._known = reader if isinstance(reader, ExtendedQueueReader) else None
 
     def append(
@@ -131,20 +131,20 @@ class _ExtendedQueue:
         """
         messages = batch.messages[rows]
         ends = messages["physical_offset"] + messages["size"]
-        own = np.flatnonzero((messages["queue"] == number) & (ends > self._written))
-        columns = (queue_offset[own], *(messages[name][own] for name in _UNIT_FIELDS))
+        with_units = np.flatnonzero((messages["queue"] == number) & (ends > self._written))
+        columns = (queue_offset[with_units], *(messages[name][with_units] for name in _UNIT_FIELDS))
         for row, offset, at, code, timestamp in zip(
-            own.tolist(), *(column.tolist() for column in columns), strict=True
+            with_units.tolist(), *(column.tolist() for column in columns), strict=True
         ):
             bit_map = self._bit_map(offset, at)
             address = self._units.put(ExtensionUnit(code, timestamp, bit_map))
             if address is not None:
                 messages["tags_code"][row] = address
-        taken = self._entries.append(messages, np.arange(len(rows)), queue_offset, lost)
+        count = self._entries.append(messages, np.arange(len(rows)), queue_offset, lost)
         # Close the file, because thousands of queues would exhaust the file descriptors. The writer opens it again when
         # needed.
         self._entries.close(sync=False)
-        return taken
+        return count
 
     @property
     def blanks(self) -> int:

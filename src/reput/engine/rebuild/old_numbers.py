@@ -39,17 +39,17 @@ class OldNumbers(NamedTuple):
     kept_at: _Numbers
     kept_values: npt.NDArray[np.void]
 
-    def numbers(self, offsets: _Numbers, stated: _Numbers) -> _Numbers:
+    def numbers(self, offsets: _Numbers, default: _Numbers) -> _Numbers:
         """Return the queue offsets that messages get; -1 for messages that get no entry.
 
         offsets  physical offsets of the messages
         stated   queue offset in each message's record; the message gets this one if no old entry decides otherwise
         """
-        result = stated
+        result = default
         if len(self.changed):
             at = np.searchsorted(self.changed[:, 0], offsets)
-            found = self.changed[np.minimum(at, len(self.changed) - 1)]
-            result = np.where(found[:, 0] == offsets, found[:, 1], stated)
+            rows = self.changed[np.minimum(at, len(self.changed) - 1)]
+            result = np.where(rows[:, 0] == offsets, rows[:, 1], default)
         # An old entry is kept if the scan found no message that states the entry's physical offset. Normally, the
         # message of a kept entry is unreadable. Otherwise, the message's record states a wrong physical offset, and the
         # message needs no new entry, because it has the kept one. So no message gets the queue offset of a kept entry.
@@ -58,14 +58,18 @@ class OldNumbers(NamedTuple):
         return result
 
 
-def write_old_numbers(plan: str, found: dict[Queue, OldNumbers]) -> None:
+def write_old_numbers(plan: str, numbers: dict[Queue, OldNumbers]) -> None:
     """Write the queue offsets for the write tasks. Raises StoreAccessError."""
-    names = [[*name, len(one.changed), len(one.kept_at)] for name, one in found.items()]
-    changed = b"".join(one.changed.tobytes() for one in found.values())
-    kept = b"".join(one.kept_at.tobytes() + one.kept_values.tobytes() for one in found.values())
+    names = [
+        [*name, len(of_queue.changed), len(of_queue.kept_at)] for name, of_queue in numbers.items()
+    ]
+    changed = b"".join(of_queue.changed.tobytes() for of_queue in numbers.values())
+    entries = b"".join(
+        of_queue.kept_at.tobytes() + of_queue.kept_values.tobytes() for of_queue in numbers.values()
+    )
     for name, data in (
         (_CHANGED_FILE, changed),
-        (_KEPT_FILE, kept),
+        (_KEPT_FILE, entries),
         (_NAMES_FILE, json.dumps(names).encode()),
     ):
         with DISK.replacing(Path(plan, name)) as attempt, FileWriter(attempt) as file:
@@ -77,13 +81,13 @@ def read_old_numbers(plan: str) -> dict[Queue, OldNumbers]:
     """Read the files of `write_old_numbers`. Raises StoreAccessError."""
     names = json.loads(FileReader.content_of(Path(plan, _NAMES_FILE), _MOST_BYTES))
     changed = np.frombuffer(FileReader.content_of(Path(plan, _CHANGED_FILE), _MOST_BYTES), np.int64)
-    kept = FileReader.content_of(Path(plan, _KEPT_FILE), _MOST_BYTES)
-    found: dict[Queue, OldNumbers] = {}
+    data = FileReader.content_of(Path(plan, _KEPT_FILE), _MOST_BYTES)
+    result: dict[Queue, OldNumbers] = {}
     at = within = 0
     for topic, queue_id, changes, entries in names:
         pairs = changed[at : at + 2 * changes].reshape(-1, 2)
-        numbers = np.frombuffer(kept, np.int64, entries, within)
-        values = np.frombuffer(kept, ROCKSDB_VALUE_DTYPE, entries, within + numbers.nbytes)
+        numbers = np.frombuffer(data, np.int64, entries, within)
+        values = np.frombuffer(data, ROCKSDB_VALUE_DTYPE, entries, within + numbers.nbytes)
         at, within = at + 2 * changes, within + numbers.nbytes + values.nbytes
-        found[Queue(topic, queue_id)] = OldNumbers(pairs, numbers, values)
-    return found
+        result[Queue(topic, queue_id)] = OldNumbers(pairs, numbers, values)
+    return result

@@ -86,13 +86,13 @@ def old_queues(output: Path, file_bytes: int) -> frozenset[Queue]:
         if is_transient(error):
             raise
         return frozenset()
-    found = []
+    queues = []
     for name in names:
         folder = queue_folder(output / CONSUME_QUEUE_FOLDER, *name)
         sizes = {file.stat().st_size for _, file in offset_entries(str(folder))}
         if sizes == {file_bytes}:
-            found.append(Queue(*name))
-    return frozenset(found)
+            queues.append(Queue(*name))
+    return frozenset(queues)
 
 
 def old_batch_queues(output: Path, topics: frozenset[str]) -> frozenset[Queue]:
@@ -172,11 +172,11 @@ class OldQueue:
         Return the queue's writer, to which later messages are appended.
         """
         self._matching.skip_to(self._part, self._log.end, self._lost)
-        kept, disk = self._matching.kept(self._part), Disk()
-        if kept.begin is not None:
-            self.found.delete_before(kept.begin, disk)
-        if len(kept.numbers):
-            self.found.write(kept.numbers, kept.words, disk)
+        entries, disk = self._matching.kept(self._part), Disk()
+        if entries.begin is not None:
+            self.found.delete_before(entries.begin, disk)
+        if len(entries.numbers):
+            self.found.write(entries.numbers, entries.words, disk)
         self.unplaced, self.older = self._part.unplaced.count, self._part.older.count
-        self.kept, self.blanks = self._part.kept, int(is_blank(kept.words).sum())
-        return self.found.cut(kept.end, self.found.first, self._log.begin, disk, is_begun=False)
+        self.kept, self.blanks = self._part.kept, int(is_blank(entries.words).sum())
+        return self.found.cut(entries.end, self.found.first, self._log.begin, disk, is_begun=False)

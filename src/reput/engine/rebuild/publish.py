@@ -52,27 +52,27 @@ def _staged_queues(staging: BucketStaging, count: int) -> list[StagedFile]:
     """Return the `count` queue files of a result. Raises StoreAccessError if object storage lists fewer files."""
     new = f"{staging.own_name}/new/"
     for pause in (*_PAUSES_S, None):
-        found = [
-            StagedFile(join(staging.place, one.name), one.name.removeprefix(new), one.size)
-            for one in staging.store.list(new)
+        files = [
+            StagedFile(join(staging.place, file.name), file.name.removeprefix(new), file.size)
+            for file in staging.store.list(new)
         ]
-        if len(found) >= count:
+        if len(files) >= count:
             break
         if pause is None:
             raise StoreAccessError(
-                f"{staging.place}: the server lists only {len(found)} of {count} staged files; run the rebuild again; "
+                f"{staging.place}: the server lists only {len(files)} of {count} staged files; run the rebuild again; "
                 "if the "
                 "error repeats, choose another staging"
             )
         time.sleep(pause)
-    return found
+    return files
 
 
 def _staged_index(staging: BucketStaging, names: Mapping[int, str]) -> list[StagedFile]:
     """Return the staged IndexFiles of a result, each with its final name."""
     parts = f"{staging.own_name}/parts/"
-    sizes = {join(staging.place, one.name): one.size for one in staging.store.list(parts)}
-    found = []
+    sizes = {join(staging.place, file.name): file.size for file in staging.store.list(parts)}
+    files = []
     for number, name in names.items():
         url = index_part(staging.parts, number)
         size = sizes.get(url)
@@ -80,8 +80,8 @@ def _staged_index(staging: BucketStaging, names: Mapping[int, str]) -> list[Stag
         # name.
         if size is None:
             size = staging.store.head(url.removeprefix(f"{staging.place}/")).size
-        found.append(StagedFile(url, join(INDEX_FOLDER, name), size))
-    return found
+        files.append(StagedFile(url, join(INDEX_FOLDER, name), size))
+    return files
 
 
 class BucketTarget:
@@ -131,8 +131,8 @@ class BucketTarget:
 
     def _published(self) -> dict[str, int]:
         """Return the size of each published file, by name."""
-        listed = (self._output.list(f"{folder}/") for folder in self._folders)
-        return {one.name: one.size for found in listed for one in found}
+        listings = (self._output.list(f"{folder}/") for folder in self._folders)
+        return {file.name: file.size for listing in listings for file in listing}
 
     def take_queues(self, staged: int) -> None:
         """Remember the number of queue files. `sizes` or `commit` lists the files, and compares the number."""
@@ -148,12 +148,12 @@ class BucketTarget:
                 *_staged_queues(self._staging, self._staged),
                 *_staged_index(self._staging, self._index),
             ]
-            self._files = sorted(files, key=lambda one: one.name)
+            self._files = sorted(files, key=lambda file: file.name)
         return self._files
 
     def sizes(self) -> dict[str, int]:
         """See Target. Raises StoreAccessError."""
-        return {one.name: one.size for one in self._result()}
+        return {file.name: file.size for file in self._result()}
 
     def commit(self, commit: RebuildCommit) -> None:
         """See Target. Raises StoreChangedError if the published files are not exactly the files of this rebuild."""
@@ -162,10 +162,10 @@ class BucketTarget:
         files = self._result()
         publish = partial(_publish, self._output.place)
         assert self.run_tasks is not None
-        self.run_tasks(publish, files, [one.size + 1 for one in files], "publish")
-        found = self._published()
-        if found != self.sizes():
-            odd = min(found.items() ^ self.sizes().items())[0]
+        self.run_tasks(publish, files, [file.size + 1 for file in files], "publish")
+        sizes = self._published()
+        if sizes != self.sizes():
+            odd = min(sizes.items() ^ self.sizes().items())[0]
             raise StoreChangedError(
                 f"{self._output.place}: {odd} differs from this rebuild's result, so another rebuild is writing there; "
                 "when it has ended, run this rebuild again"

@@ -150,7 +150,7 @@ class FileQueues:
             CONSUME_QUEUE_FOLDER: True, EXTENSION_FOLDER: self._extended,
             BATCH_QUEUE_FOLDER: bool(self._batch_topics),
         }  # fmt: skip
-        for name in (name for name, is_there in kinds.items() if is_there):
+        for name in (name for name, has_kind in kinds.items() if has_kind):
             if self._new is not None:
                 DISK.create_folder(self._new / name)
         task = PlanTask(
@@ -171,22 +171,22 @@ class FileQueues:
         if self._extended:
             report.note(_NO_BIT_MAPS)
         report.queues = self._layout.count
-        kept = older = 0
+        old_entries = older = 0
         for result in written:
             if isinstance(result, QueuesWritten):
                 report.queue_entries += result.taken
                 report.queue_entries_dropped += result.dropped
                 report.queue_blanks += result.blanks
-                kept += result.kept
+                old_entries += result.kept
                 older += result.older
         if older:
             report.note(
                 f"{counted(older, 'message')} without an entry: older than their queue, whose topic was deleted and "
                 "created again; reput check names them"
             )
-        if kept:
+        if old_entries:
             report.note(
-                f"{kept:,} entries in the old ConsumeQueues lead to messages that cannot be read; they were kept"
+                f"{old_entries:,} entries in the old ConsumeQueues lead to messages that cannot be read; they were kept"
             )
         if report.queue_entries_dropped:
             report.note(
@@ -229,11 +229,11 @@ class FileQueues:
 
         This entry determines the next queue offset.
         """
-        kept = keep_expired_queues(output, new, log.begin)
+        count = keep_expired_queues(output, new, log.begin)
         if self._batch_topics:
-            kept += keep_expired_queues(output, new, log.begin, BATCH_QUEUE_FOLDER)
-        if kept:
-            report.note(f"{kept} queues without a message in the CommitLog were kept as they are")
+            count += keep_expired_queues(output, new, log.begin, BATCH_QUEUE_FOLDER)
+        if count:
+            report.note(f"{count} queues without a message in the CommitLog were kept as they are")
         queues = set(read_plan(str(self._staging.plan)).queues)
         converted, lost, title = 0, 0, ""
         if (form := facts_of(output).queue_form) is not None:

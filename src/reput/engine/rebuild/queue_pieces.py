@@ -54,10 +54,10 @@ def write_objects(
         return write_index_file(job, task)
     with Scratch.folder() as scratch:
         new, parts = scratch / "new", scratch / "parts"
-        own = job._replace(new=str(new), parts=str(parts))
+        local = job._replace(new=str(new), parts=str(parts))
         for folder in (new, parts):
             DISK.create_folder(folder)
-        result = write_queues(own, task)
+        result = write_queues(local, task)
         if task.kind == "regular":
             return result._replace(objects=_stage_pieces(job, task, new / CONSUME_QUEUE_FOLDER))
         files = list(_files_below(new))
@@ -83,14 +83,14 @@ def _stage_pieces(job: WriteJob, task: QueueTask, folder: Path) -> int:
     numbers = {queue: number for number, queue in enumerate(read_plan(job.plan).queues)}
     of_file = job.config.queue_entries
     rows: list[tuple[int, int, int, int]] = []
-    found: list[tuple[int, int, Path]] = []
+    pieces: list[tuple[int, int, Path]] = []
     for path in _files_below(folder):
         queue = Queue(path.parent.parent.name, int(path.parent.name))
-        found.append((numbers[queue], int(path.name) // (of_file * ENTRY_BYTES), path))
-    found.sort()
+        pieces.append((numbers[queue], int(path.name) // (of_file * ENTRY_BYTES), path))
+    pieces.sort()
     with StagedFiles.writing(_pieces(job, task.number)) as attempt, FileWriter(attempt) as file:
-        position = _COUNT_BYTES + len(found) * _ROW.itemsize
-        for number, place, path in found:
+        position = _COUNT_BYTES + len(pieces) * _ROW.itemsize
+        for number, place, path in pieces:
             first, stop = _written(path)
             if stop - first == of_file:  # The file is full, so no task adds to it.
                 StagedFiles.put(path, _object_of_file(job, number, place))
@@ -123,8 +123,8 @@ def _written(path: Path) -> tuple[int, int]:
                 data = np.frombuffer(
                     reader.read(position, min(_CHUNK_BYTES, end - position)), np.uint8
                 )
-                if (there := np.flatnonzero(data)).size:
-                    return (position + int(there[0])) // ENTRY_BYTES, last // ENTRY_BYTES + 1
+                if (nonzero := np.flatnonzero(data)).size:
+                    return (position + int(nonzero[0])) // ENTRY_BYTES, last // ENTRY_BYTES + 1
     return 0, 0
 
 

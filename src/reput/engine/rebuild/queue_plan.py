@@ -180,7 +180,7 @@ class QueuePlan(NamedTuple):
         return self._replace(divided=frozenset(packs if tasks else ()), divisions=len(tasks))
 
     def pack(self, number: int) -> list[Queue]:
-        return [self.queues[each] for each in self.packs[number]]
+        return [self.queues[queue] for queue in self.packs[number]]
 
 
 # A worker runs many tasks of one rebuild, and all of them read the same plan.
@@ -188,10 +188,10 @@ class QueuePlan(NamedTuple):
 def read_plan(folder: str) -> QueuePlan:
     """Read a plan. Raises StoreAccessError."""
     with StagedFiles.reading(join(folder, "plan.json")) as local, FileReader(local) as reader:
-        stored = QueuePlan(*json.loads(reader.read(0, reader.size)))
-    queues = [Queue(*queue) for queue in stored.queues]
-    apart = frozenset(Queue(*queue) for queue in stored.apart)
-    return stored._replace(queues=queues, apart=apart, divided=frozenset(stored.divided))
+        plan = QueuePlan(*json.loads(reader.read(0, reader.size)))
+    queues = [Queue(*queue) for queue in plan.queues]
+    apart = frozenset(Queue(*queue) for queue in plan.apart)
+    return plan._replace(queues=queues, apart=apart, divided=frozenset(plan.divided))
 
 
 def positions_before(folder: str, task: QueueTask) -> dict[Queue, int]:
@@ -201,8 +201,8 @@ def positions_before(folder: str, task: QueueTask) -> dict[Queue, int]:
         FileReader(local) as reader,
     ):
         positions = np.frombuffer(reader.read(0, reader.size), np.int64).tolist()
-    known = zip(read_plan(folder).queues[: len(positions)], positions, strict=True)
-    return {queue: position for queue, position in known if position >= 0}
+    pairs = zip(read_plan(folder).queues[: len(positions)], positions, strict=True)
+    return {queue: position for queue, position in pairs if position >= 0}
 
 
 def _positions_file(folder: str, number: int) -> str:
@@ -236,8 +236,8 @@ class SplitRuns:
         """
         for name in self._staged:
             names, runs = read_runs(join(self._scanned, name))
-            known = map(self._numbers.get, names, repeat(-1))
-            numbers = np.fromiter(known, np.int64, len(names))
+            earlier = map(self._numbers.get, names, repeat(-1))
+            numbers = np.fromiter(earlier, np.int64, len(names))
             has_entries = runs["entries"] > 0
             for row in np.flatnonzero(has_entries & (numbers < 0)).tolist():
                 numbers[row] = self._number(names[row])
@@ -304,20 +304,22 @@ def plan_queues(task: PlanTask) -> QueueLayout:
     """Write the files of the plan; return the tasks. Safe to run twice. Raises StoreAccessError."""
     folder, layout = task.plan, QueueLayout()
     table, runs = RunTable(), SplitRuns(task.scanned, task.staged)
-    before, first, taken = table.position, 0, 0
+    before, first, entries_so_far = table.position, 0, 0
     entries_of: list[int] = []
     for split, (numbers, of_split) in enumerate(runs):
         table.grow(runs.queues)
         table.take(numbers, of_split)
         entries_of.append(int(of_split["entries"].sum()))
-        taken += entries_of[-1]
-        if taken >= task.share or split == len(task.staged) - 1:
+        entries_so_far += entries_of[-1]
+        if entries_so_far >= task.share or split == len(task.staged) - 1:
             # Several tasks of the kind `regular` (see QueueTask) share the work of writing a queue. But in a store with
             # extension files, a single task of another kind writes all entries of a queue.
             if not task.extended:
                 _write(_positions_file(folder, len(layout.tasks)), before.data)
-                layout.tasks.append(_task(len(layout.tasks), "regular", first, split + 1, taken))
-            before, first, taken = table.position.copy(), split + 1, 0
+                layout.tasks.append(
+                    _task(len(layout.tasks), "regular", first, split + 1, entries_so_far)
+                )
+            before, first, entries_so_far = table.position.copy(), split + 1, 0
     regular = len(layout.tasks)
     # A queue accepts an entry only if the entry's physical offset is higher than the physical offsets of all earlier
     # entries. So if messages state wrong physical offsets, the number of accepted entries is not known in advance.
@@ -370,19 +372,19 @@ def divide_tasks(packs: int, entries: Sequence[int], share: int) -> list[DivideT
     reading all staged files once per pack is then cheaper.
     """
     tasks: list[DivideTask] = []
-    first = taken = 0
-    for stop, own in enumerate(entries if packs > _MOST_UNDIVIDED else (), 1):
-        taken += own
-        if taken >= share or stop == len(entries):
-            tasks.append(DivideTask(len(tasks), first, stop, ENTRY_BYTES * (taken + 1)))
-            first, taken = stop, 0
+    first = count = 0
+    for stop, of_file in enumerate(entries if packs > _MOST_UNDIVIDED else (), 1):
+        count += of_file
+        if count >= share or stop == len(entries):
+            tasks.append(DivideTask(len(tasks), first, stop, ENTRY_BYTES * (count + 1)))
+            first, count = stop, 0
     return tasks
 
 
 def write_plan(folder: str, plan: QueuePlan) -> None:
     """Write the plan for `read_plan`. Raises StoreAccessError."""
-    stored = [list(field) if isinstance(field, frozenset) else field for field in plan]
-    _write(join(folder, "plan.json"), json.dumps(stored).encode())
+    fields = [list(field) if isinstance(field, frozenset) else field for field in plan]
+    _write(join(folder, "plan.json"), json.dumps(fields).encode())
 
 
 def _task(number: int, kind: Kind, first: int, stop: int, entries: int) -> QueueTask:
@@ -405,10 +407,10 @@ def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[in
         batch |= {runs.number(queue) for queue in in_batches}
         table.grow(queues)
     if task.output is not None:
-        found = old_queues(Path(task.output), task.file_bytes)
+        old_names = old_queues(Path(task.output), task.file_bytes)
         if not task.lost:
-            found = frozenset(found.intersection(queues))
-        known = {runs.number(queue): queue for queue in found}
+            old_names = frozenset(old_names.intersection(queues))
+        old_numbers = {runs.number(queue): queue for queue in old_names}
         table.grow(queues)
         # The old entries decide the queue offsets of the following queues:
         # - all queues, if part of the log is lost, because their old entries may lead to lost messages;
@@ -421,11 +423,11 @@ def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[in
         #   entry;
         # - light queues with such gaps: a message may have lost the property that names the queue.
         asks = table.irregular | table.gapped | (table.late if not task.log_begin else table.light)
-        old = {n for n in known if task.lost or asks[n]} - batch - unnamed
-    others = batch | unnamed | old
-    extended = set(range(len(queues))) - others if task.extended else set()
+        old = {n for n in old_numbers if task.lost or asks[n]} - batch - unnamed
+    special = batch | unnamed | old
+    extended = set(range(len(queues))) - special if task.extended else set()
     return {
-        "irregular": irregular - others - extended, "old": set() if task.extended else old,
+        "irregular": irregular - special - extended, "old": set() if task.extended else old,
         "extended": extended, "old extended": old if task.extended else set(),
         "batch": batch, "unnamed": unnamed,
     }  # fmt: skip
@@ -439,12 +441,12 @@ def _packs(numbers: Sequence[int], table: RunTable) -> Iterator[tuple[list[int],
     pack: list[int] = []
     entries = 0
     for number in numbers:
-        own = int(table.entries[number])
-        if pack and (entries + own > MOST_ENTRIES or len(pack) == _MOST_PACKED):
+        of_queue = int(table.entries[number])
+        if pack and (entries + of_queue > MOST_ENTRIES or len(pack) == _MOST_PACKED):
             yield pack, entries
             pack, entries = [], 0
         pack.append(number)
-        entries += own
+        entries += of_queue
     if pack:
         yield pack, entries
 

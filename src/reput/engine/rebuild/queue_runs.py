@@ -48,13 +48,13 @@ def joined(runs: QueueRuns, later: QueueRuns) -> QueueRuns:
     earlier[: len(runs)] = runs
     has, goes_on = earlier["entries"] > 0, later["entries"] > 0
     result = np.where(has, earlier, later)
-    both = np.flatnonzero(has & goes_on)
-    one, other = earlier[both], later[both]
+    joint = np.flatnonzero(has & goes_on)
+    first, second = earlier[joint], later[joint]
     # `slack` and `ahead` are differences: the queue offset of an entry minus the entry's index in its run (see
-    # `summarize_runs`). In the joined run, the entries of `other` come after the entries of `one`. So the indexes of
-    # these later entries grow by the number of entries in `one`, and their differences shrink by this number.
-    result["slack"][both] = np.minimum(one["slack"], other["slack"] - one["entries"])
-    result["ahead"][both] = np.maximum(one["ahead"], other["ahead"] - one["entries"])
-    result["highest"][both] = np.maximum(one["highest"], other["highest"])
-    result["entries"][both] = one["entries"] + other["entries"]
+    # `summarize_runs`). In the joined run, the entries of `second` come after the entries of `first`. So the indexes of
+    # these later entries grow by the number of entries in `first`, and their differences shrink by this number.
+    result["slack"][joint] = np.minimum(first["slack"], second["slack"] - first["entries"])
+    result["ahead"][joint] = np.maximum(first["ahead"], second["ahead"] - first["entries"])
+    result["highest"][joint] = np.maximum(first["highest"], second["highest"])
+    result["entries"][joint] = first["entries"] + second["entries"]
     return result

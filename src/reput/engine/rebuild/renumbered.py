@@ -40,18 +40,18 @@ def renumbered_entries(
     """
     with closing(ConsumeQueueSetReader(store)) as files:
         odd = {*suspects, *_irregular(staged, files)}
-        given = _given_numbers(staged, odd)
+        messages = _given_numbers(staged, odd)
         counts: dict[Queue, int] = {}
-        for queue, (offsets, numbers) in given.items():
+        for queue, (offsets, numbers) in messages.items():
             try:
-                stored, places = _stored_numbers(files.queue(*queue))
+                entries, places = _stored_numbers(files.queue(*queue))
             # The queue has no files, or they are damaged. A check of the store reports the damage.
             except StoreError:
                 continue
             # If several messages have one queue offset, RocksDB keeps the last.
-            kept = len(numbers) - 1 - np.unique(numbers[::-1], return_index=True)[1]
-            offsets, numbers = offsets[kept], numbers[kept]
-            _, ours, theirs = np.intersect1d(offsets, stored, return_indices=True)
+            last = len(numbers) - 1 - np.unique(numbers[::-1], return_index=True)[1]
+            offsets, numbers = offsets[last], numbers[last]
+            _, ours, theirs = np.intersect1d(offsets, entries, return_indices=True)
             if count := int((numbers[ours] != places[theirs]).sum()):
                 counts[queue] = count
         return counts
@@ -88,14 +88,14 @@ def _given_numbers(
     staged: Sequence[Path], queues: set[Queue]
 ) -> dict[Queue, tuple[_Numbers, _Numbers]]:
     """Return, for each of `queues`, the physical offsets and the queue offsets of its entries, in log order."""
-    found: dict[Queue, list[tuple[_Numbers, _Numbers]]] = {}
+    parts_of: dict[Queue, list[tuple[_Numbers, _Numbers]]] = {}
     for path in staged:
         for batch in read_batches(str(path), _FIELDS, queues):
             for queue, messages, queue_offset in dispatched_entries(batch):
                 if queue in queues:
                     pair = messages["physical_offset"].astype(np.int64), queue_offset
-                    found.setdefault(queue, []).append(pair)
-    return {queue: _joined(parts) for queue, parts in found.items()}
+                    parts_of.setdefault(queue, []).append(pair)
+    return {queue: _joined(parts) for queue, parts in parts_of.items()}
 
 
 def _stored_numbers(reader: QueueReader) -> tuple[_Numbers, _Numbers]:

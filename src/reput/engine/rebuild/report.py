@@ -115,7 +115,7 @@ def _damage_in_words(report: RebuildReport) -> str:
 
 def damage_lines(damage: Sequence[Finding]) -> Iterator[str]:
     """Yield one line per damaged place, at most fifty, and a last line with the number of further places."""
-    for one in damage[:_MOST_DAMAGE_LINES]:
-        yield printable(str(one))
+    for finding in damage[:_MOST_DAMAGE_LINES]:
+        yield printable(str(finding))
     if len(damage) > _MOST_DAMAGE_LINES:
         yield f"… and {len(damage) - _MOST_DAMAGE_LINES:,} more damaged places"

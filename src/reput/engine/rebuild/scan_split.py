@@ -77,8 +77,8 @@ def scan_split(
     start       physical offset of the first record; None to search for it
     end_offset  physical offset of the message that was indexed last before this scan
     """
-    known = start if start is not None else "search"
-    name = f"{offset_file_name(split.begin)}-{split.stop}-{known}-{end_offset}"
+    source = start if start is not None else "search"
+    name = f"{offset_file_name(split.begin)}-{split.stop}-{source}-{end_offset}"
     staged = join(job.folder, name)
     try:
         return _staged_summary(staged)
@@ -129,13 +129,13 @@ def _walk(
         split.file, summary.end, split.stop, SALVAGE if job.salvage else BROKER, job.rules,
         end_offset=summary.end_offset_in, buffers=_buffers(), open_file=job.open_file,
     )  # fmt: skip
-    runs, passed = new_runs(0), None
+    runs, facts = new_runs(0), None
     if is_worth_keeping(split.file) and not split.file.gap:
-        passed = PassedRange.begin(split.file, scan.end.position)
+        facts = PassedRange.begin(split.file, scan.end.position)
     for batch in scan.batches():
         writer.append(batch)
-        if passed is not None:
-            passed.add(batch)
+        if facts is not None:
+            facts.add(batch)
         _count(batch, summary)
         runs = joined(runs, runs_of(batch))
     summary.entries = int(runs["entries"].sum())
@@ -145,9 +145,9 @@ def _walk(
     summary.end_offset_out = scan.end_offset
     summary.misplaced, summary.bad_multi = scan.misplaced, scan.bad_multi
     summary.damage, summary.hiding = scan.damage, scan.hiding
-    if passed is None or scan.damage or scan.misplaced:
+    if facts is None or scan.damage or scan.misplaced:
         return runs, ""
-    return runs, encoded(passed.result(summary.end)).decode()
+    return runs, encoded(facts.result(summary.end)).decode()
 
 
 def _count(batch: DispatchBatch, summary: SplitSummary) -> None:

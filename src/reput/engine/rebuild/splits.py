@@ -72,9 +72,9 @@ class SplitSummary:
         return {**values, "damage": [finding.as_json() for finding in self.damage]}
 
     @classmethod
-    def from_json(cls, stored: dict[str, Any]) -> SplitSummary:
-        damage = [Finding.from_json(item) for item in stored["damage"]]
-        return cls(**{**stored, "damage": damage})
+    def from_json(cls, fields: dict[str, Any]) -> SplitSummary:
+        damage = [Finding.from_json(item) for item in fields["damage"]]
+        return cls(**{**fields, "damage": damage})
 
 
 def default_split_bytes(files: list[CommitLogFile]) -> int:

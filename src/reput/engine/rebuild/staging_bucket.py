@@ -66,9 +66,9 @@ class BucketStaging(FencedRun):
             raise StoreLockedError(
                 f"{self.place}: another rebuild started at the same time; run this one again"
             ) from None
-        kept = f"{self.fingerprint}/"
-        names = [one.name for one in self.store.list()]
-        old = [n for n in names if n not in (RUN_FILE, _PUBLISHING) and not n.startswith(kept)]
+        prefix = f"{self.fingerprint}/"
+        names = [file.name for file in self.store.list()]
+        old = [n for n in names if n not in (RUN_FILE, _PUBLISHING) and not n.startswith(prefix)]
         self.delete(self.store, old)
 
     def delete(self, store: ObjectStore, names: Sequence[str]) -> None:
@@ -114,11 +114,11 @@ class BucketStaging(FencedRun):
         Keep the record of output folders that have unfinished files, but remove the folders in `published` from it,
         because their files are complete. Raises StoreAccessError, and StoreChangedError if another run has started.
         """
-        names = {one.name for one in self.store.list()} - {RUN_FILE, _PUBLISHING}
+        names = {file.name for file in self.store.list()} - {RUN_FILE, _PUBLISHING}
         # Output folders that are not in `published` may still have files of an unfinished run. Keep the names of these
         # folders, so that the next rebuild may delete the files.
-        if left := self.unfinished() - set(published):
-            self.fenced(self._record)(left)
+        if unfinished := self.unfinished() - set(published):
+            self.fenced(self._record)(unfinished)
         else:
             names.add(_PUBLISHING)
         self.delete(self.store, sorted(names))

@@ -118,7 +118,7 @@ class Stitcher:
             by_file[self._splits[summary.number].file.start].append(summary)
         for start, summaries in by_file.items():
             last = summaries[-1]
-            is_whole = not any(one.damage or one.misplaced for one in summaries)
+            is_whole = not any(split.damage or split.misplaced for split in summaries)
             if is_whole and not (last.unreadable and (last.data_follows or last.torn)):
                 yield self._by_file[start][0].file, summaries
 

@@ -151,24 +151,24 @@ def _prove(job: WriteJob, task: IndexFileTask, path: Path) -> Proof | str:
 
 
 def _put_range(job: WriteJob, builder: IndexFileBuilder, entries: KeyRange) -> None:
-    passed = 0
+    position = 0
     for batch in read_batches(join(job.scanned, entries.staged), _INDEX_FIELDS):
-        start, stop = max(entries.start - passed, 0), entries.stop - passed
-        passed += len(batch.key_hash)
+        start, stop = max(entries.start - position, 0), entries.stop - position
+        position += len(batch.key_hash)
         if start < len(batch.key_hash) and stop > 0:
             builder.put(batch.key_hash[start:stop], batch.key_row[start:stop], batch.messages)
         # The remaining batches belong to later files.
-        if passed >= entries.stop:
+        if position >= entries.stop:
             return
 
 
 def _end_of(job: WriteJob, entry: KeyRange) -> IndexFileEnd:
-    passed = 0
+    position = 0
     for batch in read_batches(join(job.scanned, entry.staged), _INDEX_FIELDS):
-        if entry.start < passed + len(batch.key_hash):
-            message = batch.messages[batch.key_row[entry.start - passed]]
+        if entry.start < position + len(batch.key_hash):
+            message = batch.messages[batch.key_row[entry.start - position]]
             return IndexFileEnd(int(message["store_timestamp"]), int(message["physical_offset"]))
-        passed += len(batch.key_hash)
+        position += len(batch.key_hash)
     raise IndexError(f"{entry.staged} has no index entry {entry.start}")
 
 
@@ -190,41 +190,41 @@ def _write_regular(job: WriteJob, task: QueueTask) -> QueuesWritten:
             queues[name] = ConsumeQueueWriter(place, entries, positions.get(name))
         return queues.get(name)
 
-    taken = given = 0
+    count = total = 0
     lost = job.lost_ranges()
     try:
         for staged in plan.staged[task.first : task.stop]:
             for batch in read_batches(join(job.scanned, staged), _QUEUE_FIELDS):
-                batch_taken, batch_entries = _append(batch, writer_of, lost, None)
-                taken += batch_taken
-                given += batch_entries
+                batch_count, batch_entries = _append(batch, writer_of, lost, None)
+                count += batch_count
+                total += batch_entries
         _close(queues)
     finally:
         for written in queues.values():
             written.close(sync=False)
     blanks = sum(written.blanks for written in queues.values())
-    return QueuesWritten(taken, given - taken, blanks)
+    return QueuesWritten(count, total - count, blanks)
 
 
 def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
     """Write the task's pack (group of queues) into a folder of this attempt, then move each queue to its place."""
     pack = frozenset(read_plan(job.plan).pack(task.number))
     batches = partial(batches_of, job, task.number, pack)
-    own = Path(job.parts, f"pack-{task.number:06d}-{uuid4().hex}")
-    DISK.create_folder(own)
+    attempt = Path(job.parts, f"pack-{task.number:06d}-{uuid4().hex}")
+    DISK.create_folder(attempt)
     try:
         if task.kind == "old extended":
-            result = _write_over_old_extended(job, batches, pack, own)
+            result = _write_over_old_extended(job, batches, pack, attempt)
         elif task.kind == "old":
-            result = _write_over_old(job, batches, pack, own)
+            result = _write_over_old(job, batches, pack, attempt)
         elif task.kind == "irregular":
-            result = _write_irregular(job, batches, pack, own)
+            result = _write_irregular(job, batches, pack, attempt)
         elif task.kind == "extended":
             result = QueuesWritten(
                 *write_extended_queues(
                     job.store,
                     batches,
-                    own,
+                    attempt,
                     job.config,
                     pack,
                     job.log.lost,
@@ -232,17 +232,19 @@ def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
                 )
             )
         else:
-            taken, dropped, kept = write_batch_queues(
-                job.store, batches, pack, own / BATCH_QUEUE_FOLDER,
+            count, dropped, old_entries = write_batch_queues(
+                job.store, batches, pack, attempt / BATCH_QUEUE_FOLDER,
                 job.config.batch_queue_file_bytes, job.log, job.old_queues(BATCH_QUEUE_FOLDER),
                 job.storage,
             )  # fmt: skip
-            result = QueuesWritten(taken, dropped, 0, kept)
+            result = QueuesWritten(count, dropped, 0, old_entries)
         for name in pack:
             for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER):
-                _publish(queue_folder(own / kind, *name), queue_folder(Path(job.new, kind), *name))
+                _publish(
+                    queue_folder(attempt / kind, *name), queue_folder(Path(job.new, kind), *name)
+                )
     finally:
-        DISK.remove_tree(own)
+        DISK.remove_tree(attempt)
     return result
 
 
@@ -273,12 +275,12 @@ def batches_of(
 
 
 def _write_irregular(
-    job: WriteJob, batches: Batches, pack: Collection[Queue], own: Path
+    job: WriteJob, batches: Batches, pack: Collection[Queue], attempt: Path
 ) -> QueuesWritten:
-    folder, entries = own / CONSUME_QUEUE_FOLDER, job.config.queue_entries
+    folder, entries = attempt / CONSUME_QUEUE_FOLDER, job.config.queue_entries
     queues = {name: ConsumeQueueWriter(queue_folder(folder, *name), entries) for name in pack}
-    taken, given = _walk(job, batches, queues)
-    return QueuesWritten(taken, given - taken, sum(queue.blanks for queue in queues.values()))
+    count, total = _walk(job, batches, queues)
+    return QueuesWritten(count, total - count, sum(queue.blanks for queue in queues.values()))
 
 
 def _walk(
@@ -289,57 +291,57 @@ def _walk(
     Return two counts: of the appended entries, and of all entries in `batches` that belong to `queues`. An entry is not
     appended if the queue already has this entry, or if the entry's queue offset lies before the queue's end.
     """
-    taken = given = 0
-    lost, held = job.lost_ranges(), {name: _LastMessage() for name in queues}
+    count = total = 0
+    lost, last_messages = job.lost_ranges(), {name: _LastMessage() for name in queues}
     try:
         for batch in batches(_QUEUE_FIELDS):
-            batch_taken, batch_entries = _append(batch, queues.get, lost, held)
-            taken += batch_taken
-            given += batch_entries
-        taken += sum(each.release(lost) for each in held.values())
+            batch_count, batch_entries = _append(batch, queues.get, lost, last_messages)
+            count += batch_count
+            total += batch_entries
+        count += sum(message.release(lost) for message in last_messages.values())
         _close(queues)
     finally:
         for queue in queues.values():
             queue.close(sync=False)
-    return taken, given
+    return count, total
 
 
 def _write_over_old(
-    job: WriteJob, batches: Batches, pack: Collection[Queue], own: Path
+    job: WriteJob, batches: Batches, pack: Collection[Queue], attempt: Path
 ) -> QueuesWritten:
-    old = {name: _old_queue(job, name, own) for name in pack}
+    old = {name: _old_queue(job, name, attempt) for name in pack}
     queues = _compared(batches, old)
-    _, given = _walk(job, batches, queues)
+    _, total = _walk(job, batches, queues)
     for name, queue in queues.items():
         if queue.position is None:
-            DISK.remove_tree(queue_folder(own / CONSUME_QUEUE_FOLDER, *name))
-    return _over_old(old, given, sum(queue.blanks for queue in queues.values()))
+            DISK.remove_tree(queue_folder(attempt / CONSUME_QUEUE_FOLDER, *name))
+    return _over_old(old, total, sum(queue.blanks for queue in queues.values()))
 
 
 def _write_over_old_extended(
-    job: WriteJob, batches: Batches, pack: Collection[Queue], own: Path
+    job: WriteJob, batches: Batches, pack: Collection[Queue], attempt: Path
 ) -> QueuesWritten:
-    old = {name: _old_queue(job, name, own, with_units=True) for name in pack}
+    old = {name: _old_queue(job, name, attempt, with_units=True) for name in pack}
     queues = _compared(batches, old)
-    found = {name: queue.found for name, queue in old.items()}
+    files = {name: queue.found for name, queue in old.items()}
     ends = {name: queue.position or 0 for name, queue in queues.items()}
-    units = ExtendedQueueFiles.cut_units(found, ends, job.config, Disk())
+    units = ExtendedQueueFiles.cut_units(files, ends, job.config, Disk())
     begun = {name: (queue, units.get(name, 0)) for name, queue in queues.items()}
-    taken, dropped, blanks = write_extended_queues(
-        job.store, batches, own, job.config, pack, job.log.lost, begun
+    count, dropped, blanks = write_extended_queues(
+        job.store, batches, attempt, job.config, pack, job.log.lost, begun
     )
     for name, queue in queues.items():
         if queue.position is None:
-            DISK.remove_tree(queue_folder(own / CONSUME_QUEUE_FOLDER, *name))
-        folder = queue_folder(own / EXTENSION_FOLDER, *name)
+            DISK.remove_tree(queue_folder(attempt / CONSUME_QUEUE_FOLDER, *name))
+        folder = queue_folder(attempt / EXTENSION_FOLDER, *name)
         if not any(folder.iterdir()):
             DISK.remove_tree(folder)
-    return _over_old(old, taken + dropped, blanks)
+    return _over_old(old, count + dropped, blanks)
 
 
-def _old_queue(job: WriteJob, name: Queue, own: Path, *, with_units: bool = False) -> OldQueue:
+def _old_queue(job: WriteJob, name: Queue, attempt: Path, *, with_units: bool = False) -> OldQueue:
     folders = [queue_folder(Path(job.replaced or job.store, kind), *name) for kind in _KINDS]
-    copies = [queue_folder(own / kind, *name) for kind in _KINDS]
+    copies = [queue_folder(attempt / kind, *name) for kind in _KINDS]
     units = (folders[1], copies[1]) if with_units else None
     return OldQueue(name, folders[0], copies[0], job.config.queue_entries, job.log, units)
 
@@ -356,19 +358,19 @@ def _compared(batches: Batches, old: dict[Queue, OldQueue]) -> dict[Queue, Consu
     return {name: queue.finish() for name, queue in old.items()}
 
 
-def _over_old(old: dict[Queue, OldQueue], given: int, blanks: int) -> QueuesWritten:
+def _over_old(old: dict[Queue, OldQueue], total: int, blanks: int) -> QueuesWritten:
     unplaced = sum(queue.unplaced for queue in old.values())
     blanks += sum(queue.blanks for queue in old.values())
-    kept = sum(queue.kept for queue in old.values())
+    old_entries = sum(queue.kept for queue in old.values())
     older = sum(queue.older for queue in old.values())
-    return QueuesWritten(given - unplaced - older, unplaced, blanks, kept, older=older)
+    return QueuesWritten(total - unplaced - older, unplaced, blanks, old_entries, older=older)
 
 
 def _append(
     batch: DispatchBatch,
     writer_of: Callable[[Queue], ConsumeQueueWriter | None],
     lost: LostRanges,
-    held: dict[Queue, _LastMessage] | None,
+    last_messages: dict[Queue, _LastMessage] | None,
 ) -> tuple[int, int]:
     """Append a batch's entries to the queues that have a writer.
 
@@ -376,20 +378,20 @@ def _append(
     appended if the queue already has this entry, or if the entry's queue offset lies before the queue's end.
     """
     entries = batch.queue_entries()
-    taken = given = 0
+    count = total = 0
     bounds = entries.bounds.tolist()
     for number, (start, stop) in enumerate(pairwise(bounds)):
         queue = writer_of(batch.queues[number]) if start < stop else None
         if queue is None:
             continue
         rows, queue_offset = entries.rows[start:stop], entries.queue_offset[start:stop]
-        if held is None:
-            taken += queue.append(batch.messages, rows, queue_offset, lost)
+        if last_messages is None:
+            count += queue.append(batch.messages, rows, queue_offset, lost)
         else:
-            own = held[batch.queues[number]]
-            taken += own.append(queue, batch.messages[rows], queue_offset, lost)
-        given += stop - start
-    return taken, given
+            last = last_messages[batch.queues[number]]
+            count += last.append(queue, batch.messages[rows], queue_offset, lost)
+        total += stop - start
+    return count, total
 
 
 class _LastMessage:
@@ -420,9 +422,9 @@ class _LastMessage:
         np.concatenate([before, messages], out=all_messages)
         offsets = np.concatenate([self._queue_offset, queue_offset])
         rows = np.arange(len(offsets) - 1)
-        taken = queue.append(all_messages, rows, offsets, lost)
+        count = queue.append(all_messages, rows, offsets, lost)
         self._messages, self._queue_offset = all_messages[-1:], offsets[-1:]
-        return taken
+        return count
 
     def release(self, lost: LostRanges) -> int:
         """At the end of the log, append the held-back message to its queue. Return the number of appended entries."""

@@ -79,11 +79,11 @@ def follow_store(
         return FollowReport()
     with owning(output), DISK.reading_for(output, [store]):
         state = begin(store, output, config)
-        is_there = has_indexes(output)
-        if not is_there:
+        exists = has_indexes(output)
+        if not exists:
             _rebuild(rebuild, store, state, on_rebuilt)
         follower = Follower(store, output, state)
-        if is_there:
+        if exists:
             on_resume(follower.report)
         _run(follower, stop, on_step)
     return follower.report

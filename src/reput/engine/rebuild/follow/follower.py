@@ -144,10 +144,10 @@ class FollowedLog:
 
         Checkpoints of expired messages are skipped.
         """
-        there = (
+        existing = (
             checkpoint for checkpoint in checkpoints if checkpoint.physical_offset >= self.begin
         )
-        return list(takewhile(self.holds, there))
+        return list(takewhile(self.holds, existing))
 
     def holds(self, checkpoint: LogCheckpoint) -> bool:
         head = self.head_at(checkpoint.physical_offset)
@@ -212,22 +212,22 @@ class Follower:
         settled = log.settled_before(state.checkpoints)
         # Begin reading the log far enough back to notice whether the log was truncated.
         log.look(max(settled, log.last_with_data()))
-        found = RecoveryReport(log_begin=log.begin)
-        found.log_end = min(log.seen, self._unchanged_until())
+        recovery = RecoveryReport(log_begin=log.begin)
+        recovery.log_end = min(log.seen, self._unchanged_until())
         self._timestamp = 0
         self._topics = FollowedBatchTopics(self._store, self._output)
-        queues, last = self._recover(found, settled)
+        queues, last = self._recover(recovery, settled)
         report = self.report
         self._passed = PassedLog()
-        report.damage += found.losses
-        self._end_offset = begin = max(found.index_from, found.log_begin)
-        if begin == found.log_end and last is not None:
+        report.damage += recovery.losses
+        self._end_offset = begin = max(recovery.index_from, recovery.log_begin)
+        if begin == recovery.log_end and last is not None:
             self._end_offset = last.end.physical_offset
         self._queues = ConsumeQueueSetWriter(
             self._output / CONSUME_QUEUE_FOLDER, self._config, self._disk, queues,
             self._batches.queues,
         )  # fmt: skip
-        self._queues.add_lost([*self._lost_before, *ranges_of(found.damage)])
+        self._queues.add_lost([*self._lost_before, *ranges_of(recovery.damage)])
         self._index = IndexFileSetWriter(
             self._output / INDEX_FOLDER, self._config, self._disk, now_ms, last,
             name_file=lambda before, first: index_file_name_of(before, first, now_ms()),
@@ -236,19 +236,19 @@ class Follower:
             self._output, self._config, self._disk, RECOVERY_POINT_FILE
         )
         self._last = state.checkpoints[-1] if state.checkpoints else None
-        self._end = found.log_end if self._last else None
+        self._end = recovery.log_end if self._last else None
         batches_from = self._batches.dispatch_from
-        report.position = min(found.queues_from, begin)
+        report.position = min(recovery.queues_from, begin)
         if batches_from is not None:
             report.position = min(report.position, batches_from)
-        report.log_begin, report.compared_from = found.log_begin, found.compared_from
-        report.notes += found.notes
+        report.log_begin, report.compared_from = recovery.log_begin, recovery.compared_from
+        report.notes += recovery.notes
         log.settle()
         # Queues and index may end at different messages. Repeat dispatch from the earlier message. Writers skip
         # existing entries.
-        again_until = max(found.queues_from, found.index_from)
-        while report.position < found.log_end:
-            self._dispatch(min(found.log_end, report.position + _STEP_BYTES))
+        again_until = max(recovery.queues_from, recovery.index_from)
+        while report.position < recovery.log_end:
+            self._dispatch(min(recovery.log_end, report.position + _STEP_BYTES))
             if report.position >= again_until:
                 self.sync()
         state.is_fresh, state.rebuilt_to = False, None
@@ -268,7 +268,7 @@ class Follower:
         checkpoints = self._state.checkpoints
         return self._log.end_of(checkpoints[-1]) if checkpoints else self._log.begin
 
-    def _recover(self, found: RecoveryReport, settled: int) -> CutIndexes:
+    def _recover(self, recovery: RecoveryReport, settled: int) -> CutIndexes:
         """Compare entries with the log: those after the recovery point, and those that a truncation may affect.
 
         Without a clean shutdown, the last entries and files may be incomplete. Then the last indexed message is
@@ -276,37 +276,37 @@ class Follower:
         """
         output, config, disk = self._output, self._config, self._disk
         queues = QueueFiles.all_of(output, config)
-        known, closed = trusted_point(
-            output, queues, config, found, self._topics.names,
+        point, is_clean = trusted_point(
+            output, queues, config, recovery, self._topics.names,
             self._log.files[0] if self._state.rebuilt_to is None else None,
             name=RECOVERY_POINT_FILE, may_be_touched=False,
         )  # fmt: skip
         indexes = FoundIndexes(
-            output, queues, config, disk, found, self._topics.names, is_own=True, log=self._store
+            output, queues, config, disk, recovery, self._topics.names, is_own=True, log=self._store
         )
         if (rebuilt_to := self._state.rebuilt_to) is not None:
-            known = indexes.check(indexes.after_rebuild(rebuilt_to), closed=True)
+            point = indexes.check(indexes.after_rebuild(rebuilt_to), closed=True)
             starts = [file.start for file in self._log.files if file.start < rebuilt_to]
             # The broker may have been writing the last record that the rebuild read. So compare the indexes again with
             # the log file that contains this record.
-            settled = max(starts, default=found.log_begin)
+            settled = max(starts, default=recovery.log_begin)
         else:
-            known = indexes.check(known, closed)
-        indexes.compare(self._log.files, known, settled, redo_last=True)
-        self._lost_before = () if known is None else known.lost
-        right_until = min(found.queues_from, found.index_from)
-        is_as_closed = known is not None and closed and known.end == found.log_end
+            point = indexes.check(point, is_clean)
+        indexes.compare(self._log.files, point, settled, redo_last=True)
+        self._lost_before = () if point is None else point.lost
+        right_until = min(recovery.queues_from, recovery.index_from)
+        is_unchanged = point is not None and is_clean and point.end == recovery.log_end
         self._batches = recover_batch_queues(
-            output, self._topics.names, config, disk, known,
-            compared=None if is_as_closed else indexes.batches, log=self._store,
+            output, self._topics.names, config, disk, point,
+            compared=None if is_unchanged else indexes.batches, log=self._store,
         )  # fmt: skip
         # The recovery point covers entries that are about to be removed. Delete it first, so that no crash leaves it
         # valid.
-        if known is None or known.end > right_until:
+        if point is None or point.end > right_until:
             delete_recovery_point(output, disk, RECOVERY_POINT_FILE)
-        elif is_as_closed:
+        elif is_unchanged:
             self._timestamp = facts_of(output).checkpoint.physic_msg_timestamp
-            return FoundIndexes.reopen_unchanged(output, config, disk, known)
+            return FoundIndexes.reopen_unchanged(output, config, disk, point)
         with closing(CommitLogReader(StoreLog(self._store))) as log:
             return indexes.cut(log)
 
@@ -386,10 +386,10 @@ class Follower:
         return (names[-1], self._config.index_items) if names else ("", 1)
 
     def _index_end_timestamp(self) -> int:
-        known, ends = self._index_ends, {}
+        before, ends = self._index_ends, {}
         paths = index_paths(self._output / INDEX_FOLDER)
         for path in paths:
-            ends[path] = known[path] if path in known else _end_timestamp(path)
+            ends[path] = before[path] if path in before else _end_timestamp(path)
         self._index_ends = {path: ends[path] for path in paths[:-1]}
         return max(ends.values(), default=0)
 
@@ -443,12 +443,12 @@ class Follower:
         if last is not None:
             self._remember(*last, is_misplaced)
 
-    def _note_damage(self, found: list[Finding], noted: int) -> int:
+    def _note_damage(self, damage: list[Finding], noted: int) -> int:
         """Report the findings after the first `noted` ones; return the number of all findings."""
-        if new := found[noted:]:
+        if new := damage[noted:]:
             self.report.damage += new
             self._queues.add_lost(ranges_of(new))
-        return len(found)
+        return len(damage)
 
     def _remember(self, offset: int, size: int, is_misplaced: bool) -> None:
         """Add a checkpoint for the last indexed message, unless its record states a wrong physical offset."""

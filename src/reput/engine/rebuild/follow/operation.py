@@ -51,9 +51,9 @@ def follow(
 
 
 def _rebuild(
-    chosen: Chosen, shown: Shown, split_size: int | None, store: Path, output: Path, config: StoreConfig
+    choice: Chosen, bars: Shown, split_size: int | None, store: Path, output: Path, config: StoreConfig
 ) -> RebuildReport:  # fmt: skip
-    with shown() as progress, opened_runner(chosen, log_bytes(store), warm_up) as tasks:
+    with bars() as progress, opened_runner(choice, log_bytes(store), warm_up) as tasks:
         return rebuild_store(
             tasks, store, config=config, output=output, queues="files", split_size=split_size,
             progress=progress,

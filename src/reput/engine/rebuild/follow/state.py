@@ -117,8 +117,8 @@ def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
         state = FollowState(output, config, is_fresh=True)
         state.save(Disk())
     elif config is not None and config != state.config:
-        stored = asdict(state.config)
-        names = ", ".join(name for name, value in asdict(config).items() if value != stored[name])
+        fields = asdict(state.config)
+        names = ", ".join(name for name, value in asdict(config).items() if value != fields[name])
         raise UsageError(
             f"{output}: was created with other values of {names}; pass no settings to use the "
             f"folder's own, or choose another output",
@@ -130,11 +130,11 @@ def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
 def _read(output: Path) -> FollowState | None:
     path = output / STATE_FILE
     try:
-        stored = parse_json(FileReader.content_of(path, _MOST_BYTES))
+        content = parse_json(FileReader.content_of(path, _MOST_BYTES))
         checkpoints = [
-            LogCheckpoint(int(offset), str(digest)) for offset, digest in stored["checkpoints"]
+            LogCheckpoint(int(offset), str(digest)) for offset, digest in content["checkpoints"]
         ]
-        config = StoreConfig(**stored["config"])
+        config = StoreConfig(**content["config"])
         return FollowState(output, config, checkpoints, is_fresh=not checkpoints)
     except FileNotFoundError:
         return None
