@@ -151,7 +151,7 @@ class _Packs:
     ) -> _Numbers:
         """Return, for each entry, the index of the pack to which it belongs; -1 for no pack.
 
-        A pack is a group of queues that one task writes. `numbers` are indexes into `queues`, `stated` the queue
+        A pack is a group of queues that one task writes. `numbers` are indexes into `queues`, `queue_offsets` the queue
         offsets, and `places` the physical offsets.
         """
         of_queue = np.full(len(queues), _NO_PACK)

@@ -43,7 +43,7 @@ class OldNumbers(NamedTuple):
         """Return the queue offsets that messages get; -1 for messages that get no entry.
 
         offsets  physical offsets of the messages
-        stated   queue offset in each message's record; the message gets this one if no old entry decides otherwise
+        default  queue offset in each message's record; the message gets this one if no old entry decides otherwise
         """
         result = default
         if len(self.changed):
