@@ -79,26 +79,26 @@ def inspect_index_file(
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    inspection = IndexInspection(
+    index = IndexInspection(
         path, size_of(path, storage), hash_slots=hash_slots, index_items=index_items
     )
     with storage.open(path) as reader:
-        inspection.header = decode_header(reader.read(0, HEADER_BYTES))
-        count = _checked_count(inspection)
+        index.header = decode_header(reader.read(0, HEADER_BYTES))
+        count = _checked_count(index)
         slots = np.frombuffer(reader.read(HEADER_BYTES, SLOT_BYTES * hash_slots), ">i4")
         hashes = np.zeros(count, np.int32)
         reached = np.zeros(count, np.bool_)
-        inspection.entries = count - 1
-        _read_items(reader, inspection, hashes, reached)
-    _check_slots(inspection, slots.astype(np.int32), hashes, reached)
-    _measure_chains(inspection, hashes)
-    return inspection
+        index.entries = count - 1
+        _read_items(reader, index, hashes, reached)
+    _check_slots(index, slots.astype(np.int32), hashes, reached)
+    _measure_chains(index, hashes)
+    return index
 
 
-def _checked_count(inspection: IndexInspection) -> int:
+def _checked_count(index: IndexInspection) -> int:
     """Return the header's count, limited to the number of items for which the file has room."""
-    inspection.findings += item_count(inspection.path, inspection.header, inspection.index_items)
-    return min(inspection.header.next_item, inspection.index_items)
+    index.findings += item_count(index.path, index.header, index.index_items)
+    return min(index.header.next_item, index.index_items)
 
 
 def item_count(path: str, header: IndexHeader, index_items: int) -> Iterator[Finding]:
@@ -117,7 +117,7 @@ def slot_count(path: str, header: IndexHeader, used_slots: int) -> Iterator[Find
 
 def _read_items(
     reader: RangeReader,
-    inspection: IndexInspection,
+    index: IndexInspection,
     hashes: npt.NDArray[np.int32],
     reached: npt.NDArray[np.bool_],
 ) -> None:
@@ -125,7 +125,7 @@ def _read_items(
     last_offset = -1
     for first in range(1, len(hashes), _BLOCK_ITEMS):
         count = min(_BLOCK_ITEMS, len(hashes) - first)
-        at = item_position(inspection.hash_slots, first)
+        at = item_position(index.hash_slots, first)
         block = np.frombuffer(reader.read(at, count * ITEM_BYTES), ITEM_DTYPE)
         number = np.arange(first, first + count)
         hashes[first : first + count] = block["key_hash"]
@@ -133,31 +133,29 @@ def _read_items(
             block["physical_offset"].astype(np.int64),
             block["previous"].astype(np.int64),
         )
-        inspection.messages += int(np.count_nonzero(np.diff(offsets, prepend=last_offset)))
+        index.messages += int(np.count_nonzero(np.diff(offsets, prepend=last_offset)))
         last_offset = int(offsets[-1])
-        _note(inspection, number, block["key_hash"] < 0, "the key hash of item {} is negative")
-        _note(inspection, number, offsets < 0, "the physical offset of item {} is negative")
+        _note(index, number, block["key_hash"] < 0, "the key hash of item {} is negative")
+        _note(index, number, offsets < 0, "the physical offset of item {} is negative")
         linked = np.flatnonzero(previous)
         older = (previous[linked] > 0) & (previous[linked] < number[linked])
         _note(
-            inspection,
+            index,
             number[linked],
             ~older,
             "item {} leads to a later item, itself or none; the chain is cut here",
         )
         linked = linked[older]
         slot, own_slot = (
-            hashes[previous[linked]] % inspection.hash_slots,
-            block["key_hash"][linked] % inspection.hash_slots,
+            hashes[previous[linked]] % index.hash_slots,
+            block["key_hash"][linked] % index.hash_slots,
         )
-        _note(
-            inspection, number[linked], slot != own_slot, "item {} leads to an item of another slot"
-        )
+        _note(index, number[linked], slot != own_slot, "item {} leads to an item of another slot")
         reached[previous[linked]] = True
 
 
 def _check_slots(
-    inspection: IndexInspection,
+    index: IndexInspection,
     slots: npt.NDArray[np.int32],
     hashes: npt.NDArray[np.int32],
     reached: npt.NDArray[np.bool_],
@@ -167,41 +165,35 @@ def _check_slots(
     if not inside.all():
         slot = int(used[np.argmin(inside)])
         reason = f"slot {slot} leads to item {slots[slot]}, but the last item is {len(hashes) - 1}"
-        inspection.findings.append(
-            Finding(Kind.INDEX_SLOT, inspection.path, reason, slot_position(slot))
-        )
+        index.findings.append(Finding(Kind.INDEX_SLOT, index.path, reason, slot_position(slot)))
     used = used[inside]
-    is_of_slot = hashes[slots[used]] % inspection.hash_slots == used
+    is_of_slot = hashes[slots[used]] % index.hash_slots == used
     if not is_of_slot.all():
         slot = int(used[np.argmin(is_of_slot)])
         reason = f"slot {slot} leads to item {slots[slot]}, which is of another slot"
-        inspection.findings.append(
-            Finding(Kind.INDEX_SLOT, inspection.path, reason, slot_position(slot))
-        )
+        index.findings.append(Finding(Kind.INDEX_SLOT, index.path, reason, slot_position(slot)))
     reached[slots[used]] = True
-    inspection.used_slots = len(used)
-    inspection.findings += slot_count(inspection.path, inspection.header, len(used))
+    index.used_slots = len(used)
+    index.findings += slot_count(index.path, index.header, len(used))
     lost = np.flatnonzero(~reached[1:]) + 1
-    inspection.unreachable = len(lost)
+    index.unreachable = len(lost)
     if len(lost):
         more = f", and {len(lost) - 1} others" if len(lost) > 1 else ""
         reason = f"item {lost[0]} is on no chain{more}"
-        at = item_position(inspection.hash_slots, int(lost[0]))
-        inspection.findings.append(
-            Finding(Kind.UNREACHABLE_INDEX_ITEM, inspection.path, reason, at)
-        )
+        at = item_position(index.hash_slots, int(lost[0]))
+        index.findings.append(Finding(Kind.UNREACHABLE_INDEX_ITEM, index.path, reason, at))
 
 
-def _measure_chains(inspection: IndexInspection, hashes: npt.NDArray[np.int32]) -> None:
+def _measure_chains(index: IndexInspection, hashes: npt.NDArray[np.int32]) -> None:
     """Count the items in each slot's chain, and group the counts by powers of two."""
-    slot_of = np.abs(hashes[1:].astype(np.int64)) % inspection.hash_slots
-    lengths = np.bincount(slot_of, minlength=inspection.hash_slots)
-    inspection.distinct_hashes = len(np.unique(hashes[1:]))
-    inspection.chain_lengths = slots_by_chain_length(np.bincount(lengths))
+    slot_of = np.abs(hashes[1:].astype(np.int64)) % index.hash_slots
+    lengths = np.bincount(slot_of, minlength=index.hash_slots)
+    index.distinct_hashes = len(np.unique(hashes[1:]))
+    index.chain_lengths = slots_by_chain_length(np.bincount(lengths))
     longest = np.argsort(lengths, kind="stable")[::-1][:_LONGEST]
     for slot in longest[lengths[longest] > 0]:
         of_slot = np.unique(hashes[1:][slot_of == slot])
-        inspection.longest_chains.append(LongChain(int(slot), int(lengths[slot]), len(of_slot)))
+        index.longest_chains.append(LongChain(int(slot), int(lengths[slot]), len(of_slot)))
 
 
 def slots_by_chain_length(slots: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
@@ -215,7 +207,7 @@ def slots_by_chain_length(slots: npt.NDArray[np.int64]) -> list[tuple[int, int, 
 
 
 def _note(
-    inspection: IndexInspection,
+    index: IndexInspection,
     number: npt.NDArray[np.int64],
     wrong: npt.NDArray[np.bool_],
     reason: str,
@@ -225,5 +217,5 @@ def _note(
         item = int(number[np.argmax(wrong)])
         count = int(np.count_nonzero(wrong)) - 1
         text = reason.format(item) + (f", and {count} others" if count else "")
-        at = item_position(inspection.hash_slots, item)
-        inspection.findings.append(Finding(Kind.INDEX_ITEM, inspection.path, text, at))
+        at = item_position(index.hash_slots, item)
+        index.findings.append(Finding(Kind.INDEX_ITEM, index.path, text, at))

@@ -71,7 +71,7 @@ def inspect_commit_log_file(
     size = size_of(path, storage)
     with storage.open(path) as reader:
         file = CommitLogFile(_begin(reader, path, size), size, path, gap=gap_of(path))
-    inspection = CommitLogInspection(path, file.size, file.start)
+    log = CommitLogInspection(path, file.size, file.start)
     scan = FileScan(
         file, file.start, file.end, BROKER, DispatchRules.of(config), open_file=storage.open
     )
@@ -80,17 +80,15 @@ def inspect_commit_log_file(
     record_bytes = 0
     for piece in scan.pieces():
         batch = piece.batch
-        _count(batch, inspection, topics, transactions)
-        _check_bodies(piece, file, inspection)
+        _count(batch, log, topics, transactions)
+        _check_bodies(piece, file, log)
         # In a DLedger log, a header of `gap` bytes precedes each record.
         record_bytes += int(batch.messages["size"].sum(dtype=np.int64)) + file.gap * len(batch)
-    inspection.topics = dict(topics.most_common())
-    inspection.transactions = {
-        name: transactions[name] for name in _TRANSACTIONS if transactions[name]
-    }
-    inspection.misplaced = scan.misplaced
-    _note_end(inspection, file, scan, record_bytes)
-    return inspection
+    log.topics = dict(topics.most_common())
+    log.transactions = {name: transactions[name] for name in _TRANSACTIONS if transactions[name]}
+    log.misplaced = scan.misplaced
+    _note_end(log, file, scan, record_bytes)
+    return log
 
 
 def _begin(reader: RangeReader, path: str, size: int) -> int:
@@ -106,25 +104,23 @@ def _begin(reader: RangeReader, path: str, size: int) -> int:
 
 def _count(
     batch: DispatchBatch,
-    inspection: CommitLogInspection,
+    log: CommitLogInspection,
     topics: Counter[str],
     transactions: Counter[str],
 ) -> None:
     messages = batch.messages
     times, sizes = messages["store_timestamp"], messages["size"]
     earliest, latest = int(times.min()), int(times.max())
-    if inspection.first_store_timestamp is None:
-        inspection.first_store_timestamp = int(times[0])
-        inspection.earliest_store_timestamp, inspection.latest_store_timestamp = earliest, latest
-        inspection.smallest_bytes = int(sizes.min())
-    inspection.earliest_store_timestamp = min(
-        inspection.earliest_store_timestamp or earliest, earliest
-    )
-    inspection.latest_store_timestamp = max(inspection.latest_store_timestamp or latest, latest)
-    inspection.smallest_bytes = min(inspection.smallest_bytes, int(sizes.min()))
-    inspection.largest_bytes = max(inspection.largest_bytes, int(sizes.max()))
-    inspection.messages += len(messages)
-    inspection.keys += len(batch.key_hash)
+    if log.first_store_timestamp is None:
+        log.first_store_timestamp = int(times[0])
+        log.earliest_store_timestamp, log.latest_store_timestamp = earliest, latest
+        log.smallest_bytes = int(sizes.min())
+    log.earliest_store_timestamp = min(log.earliest_store_timestamp or earliest, earliest)
+    log.latest_store_timestamp = max(log.latest_store_timestamp or latest, latest)
+    log.smallest_bytes = min(log.smallest_bytes, int(sizes.min()))
+    log.largest_bytes = max(log.largest_bytes, int(sizes.max()))
+    log.messages += len(messages)
+    log.keys += len(batch.key_hash)
     for queue, count in enumerate(np.bincount(messages["queue"])):
         if count:
             topics[batch.queues[queue].topic] += int(count)
@@ -133,28 +129,26 @@ def _count(
         transactions[_TRANSACTIONS[kind]] += int(count)
 
 
-def _check_bodies(
-    piece: ScannedPiece, file: CommitLogFile, inspection: CommitLogInspection
-) -> None:
+def _check_bodies(piece: ScannedPiece, file: CommitLogFile, log: CommitLogInspection) -> None:
     """Add a finding for each record whose body does not match its CRC."""
     wrong = wrong_bodies(piece.data, piece.positions, piece.batch.messages)
     for at in (piece.positions[wrong] + piece.base).tolist():
-        inspection.wrong_bodies += 1
-        if inspection.wrong_bodies <= _MOST_WRONG_BODIES:
+        log.wrong_bodies += 1
+        if log.wrong_bodies <= _MOST_WRONG_BODIES:
             detail = "the body does not match its CRC"
-            inspection.findings.append(file.lost(at, at, detail, Kind.BODY_CRC))
+            log.findings.append(file.lost(at, at, detail, Kind.BODY_CRC))
 
 
 def _note_end(
-    inspection: CommitLogInspection, file: CommitLogFile, scan: FileScan, record_bytes: int
+    log: CommitLogInspection, file: CommitLogFile, scan: FileScan, record_bytes: int
 ) -> None:
     """Classify the bytes after the last record: a blank record, unused space (zeros), damage, or a torn end."""
     verdict = scan.verdict()
     log_end = end_for_rebuild(verdict)
     damage = [lost for lost in verdict.damage if lost.start < log_end]
-    inspection.findings += damage
+    log.findings += damage
     # If the file has a blank record, scan.end is after it. The last message record ends before the blank.
-    inspection.end = inspection.begin + record_bytes + sum(lost.length for lost in damage)
-    inspection.finished = not verdict.is_unreadable
-    inspection.free_bytes = file.end - inspection.end
-    inspection.torn_tail = log_end < verdict.position and scan.end.torn
+    log.end = log.begin + record_bytes + sum(lost.length for lost in damage)
+    log.finished = not verdict.is_unreadable
+    log.free_bytes = file.end - log.end
+    log.torn_tail = log_end < verdict.position and scan.end.torn

@@ -82,178 +82,156 @@ def tables(inspection: Inspection) -> list[Table]:
 
 
 @values.register
-def _(inspection: StoreInspection) -> Pairs:
-    topics = len({queue.topic for queue in inspection.queues})
-    messages = sum(queue.messages for queue in inspection.queues)
-    entries = sum(file.entries for file in inspection.index_files)
+def _(store: StoreInspection) -> Pairs:
+    topics = len({queue.topic for queue in store.queues})
+    messages = sum(queue.messages for queue in store.queues)
+    entries = sum(file.entries for file in store.index_files)
     contents = {
-        "commitlog": f"offsets {inspection.log_begin:,} to {inspection.log_end:,}",
-        "consumequeue": f"{messages:,} messages, {len(inspection.queues):,} queues, {topics:,} topics",
+        "commitlog": f"offsets {store.log_begin:,} to {store.log_end:,}",
+        "consumequeue": f"{messages:,} messages, {len(store.queues):,} queues, {topics:,} topics",
         "index": f"{entries:,} entries",
     }
     labels = {BATCH_QUEUE_FOLDER: "batch queues", EXTENSION_FOLDER: "extensions"}
-    if inspection.log != "one folder":
+    if store.log != "one folder":
         labels[COMMIT_LOG_FOLDER] = "CommitLog"
-    for folder, size in inspection.sizes.items():
+    for folder, size in store.sizes.items():
         lengths = f"{counted(size.files, 'file')}, {format_size(size.size_bytes)}"
         text = f"{contents[folder]}; {lengths}" if folder in contents else lengths
         yield labels.get(folder, f"{folder}/"), text
-    why = (
-        "no file is of 5.x only"
-        if inspection.shown_by is None
-        else f"shown by {inspection.shown_by}"
-    )
-    yield "store of", f"RocketMQ {inspection.release}: {why}"
-    if inspection.log != "one folder" or inspection.queue_files != ["ConsumeQueue files"]:
+    why = "no file is of 5.x only" if store.shown_by is None else f"shown by {store.shown_by}"
+    yield "store of", f"RocketMQ {store.release}: {why}"
+    if store.log != "one folder" or store.queue_files != ["ConsumeQueue files"]:
         yield (
             "kept in",
-            f"CommitLog in {inspection.log}; queues in {', '.join(inspection.queue_files) or 'nothing'}",
+            f"CommitLog in {store.log}; queues in {', '.join(store.queue_files) or 'nothing'}",
         )
-    if inspection.other_parts:
+    if store.other_parts:
         named = [
-            f"{name} ({role})" if name != role else name
-            for name, role in inspection.other_parts.items()
+            f"{name} ({role})" if name != role else name for name, role in store.other_parts.items()
         ]
         yield "other parts", printable(", ".join(named))
-    allocated = sum(size.allocated_bytes for size in inspection.sizes.values())
+    allocated = sum(size.allocated_bytes for size in store.sizes.values())
     yield "on disk", format_size(allocated)
-    yield "checkpoint", _checkpoint(inspection)
-    state = (
-        "exists: a broker is running, or the last one crashed"
-        if inspection.has_abort
-        else "missing"
-    )
+    yield "checkpoint", _checkpoint(store)
+    state = "exists: a broker is running, or the last one crashed" if store.has_abort else "missing"
     yield "abort", state
 
 
 @tables.register
-def _(inspection: StoreInspection) -> list[Table]:
-    queues = [_topic_table(inspection.queues)] if inspection.queues else []
-    return queues + ([_index_table(inspection.index_files)] if inspection.index_files else [])
+def _(store: StoreInspection) -> list[Table]:
+    queues = [_topic_table(store.queues)] if store.queues else []
+    return queues + ([_index_table(store.index_files)] if store.index_files else [])
 
 
 @values.register
-def _(inspection: CommitLogInspection) -> Pairs:
-    end = f"{inspection.free_bytes:,} bytes free after the last record"
-    yield "size", f"{inspection.size_bytes:,} bytes ({format_size(inspection.size_bytes)})"
-    yield "offsets", f"{inspection.begin:,} to {inspection.end:,}"
-    yield "end", f"finished, {end}" if inspection.finished else f"not finished, {end}"
-    if inspection.torn_tail:
+def _(log: CommitLogInspection) -> Pairs:
+    end = f"{log.free_bytes:,} bytes free after the last record"
+    yield "size", f"{log.size_bytes:,} bytes ({format_size(log.size_bytes)})"
+    yield "offsets", f"{log.begin:,} to {log.end:,}"
+    yield "end", f"finished, {end}" if log.finished else f"not finished, {end}"
+    if log.torn_tail:
         yield (
             "torn end",
             "the bytes after the last record are not a record, and no record follows them",
         )
-    yield "messages", f"{inspection.messages:,} with {inspection.keys:,} index entries"
-    if inspection.messages:
-        average = (inspection.end - inspection.begin) / inspection.messages
-        sizes = f"{inspection.smallest_bytes:,} to {inspection.largest_bytes:,} bytes"
+    yield "messages", f"{log.messages:,} with {log.keys:,} index entries"
+    if log.messages:
+        average = (log.end - log.begin) / log.messages
+        sizes = f"{log.smallest_bytes:,} to {log.largest_bytes:,} bytes"
         yield "record sizes", f"{sizes}, {average:,.0f} on average"
-    if (
-        inspection.earliest_store_timestamp is not None
-        and inspection.latest_store_timestamp is not None
-    ):
+    if log.earliest_store_timestamp is not None and log.latest_store_timestamp is not None:
         yield (
             "stored",
-            _range(inspection.earliest_store_timestamp, inspection.latest_store_timestamp),
+            _range(log.earliest_store_timestamp, log.latest_store_timestamp),
         )
-    kinds = [
-        f"{count:,} {name}" for name, count in inspection.transactions.items() if name != "none"
-    ]
+    kinds = [f"{count:,} {name}" for name, count in log.transactions.items() if name != "none"]
     if kinds:
         yield "transactions", ", ".join(kinds)
-    if inspection.misplaced:
-        yield "misplaced", f"{inspection.misplaced:,} records state a wrong physical offset"
-    if inspection.wrong_bodies:
-        yield "wrong bodies", f"{inspection.wrong_bodies:,} bodies do not match their CRC"
+    if log.misplaced:
+        yield "misplaced", f"{log.misplaced:,} records state a wrong physical offset"
+    if log.wrong_bodies:
+        yield "wrong bodies", f"{log.wrong_bodies:,} bodies do not match their CRC"
 
 
 @tables.register
-def _(inspection: CommitLogInspection) -> list[Table]:
-    rows = [(printable(topic), count) for topic, count in inspection.topics.items()]
+def _(log: CommitLogInspection) -> list[Table]:
+    rows = [(printable(topic), count) for topic, count in log.topics.items()]
     return [bar_table("topic", "messages", rows)] if rows else []
 
 
 @values.register
-def _(inspection: BatchQueueInspection) -> Pairs:
-    yield "size", f"{inspection.size_bytes:,} bytes, room for {inspection.room:,} entries"
-    yield "entries", f"{inspection.entries:,} written"
-    if inspection.begin is not None and inspection.end is not None:
-        numbers = f"queue offsets {inspection.first_message:,} to {inspection.next_message:,}"
-        yield "messages", f"{inspection.messages:,}, {numbers}"
-        yield "leads to", f"CommitLog {inspection.begin:,} to {inspection.end:,}"
+def _(queue: BatchQueueInspection) -> Pairs:
+    yield "size", f"{queue.size_bytes:,} bytes, room for {queue.room:,} entries"
+    yield "entries", f"{queue.entries:,} written"
+    if queue.begin is not None and queue.end is not None:
+        numbers = f"queue offsets {queue.first_message:,} to {queue.next_message:,}"
+        yield "messages", f"{queue.messages:,}, {numbers}"
+        yield "leads to", f"CommitLog {queue.begin:,} to {queue.end:,}"
 
 
 @values.register
-def _(inspection: ConsumeQueueInspection) -> Pairs:
-    yield "size", f"{inspection.size_bytes:,} bytes, room for {inspection.room:,} entries"
-    first = (
-        f", the first is number {inspection.first_entry:,}"
-        if inspection.first_entry is not None
-        else ""
-    )
-    yield "entries", f"{inspection.entries:,} written{first}"
-    if inspection.pre_blank:
+def _(queue: ConsumeQueueInspection) -> Pairs:
+    yield "size", f"{queue.size_bytes:,} bytes, room for {queue.room:,} entries"
+    first = f", the first is number {queue.first_entry:,}" if queue.first_entry is not None else ""
+    yield "entries", f"{queue.entries:,} written{first}"
+    if queue.pre_blank:
         yield (
             "pre-blank",
-            f"{inspection.pre_blank:,} entries fill the file up to the beginning of the queue",
+            f"{queue.pre_blank:,} entries fill the file up to the beginning of the queue",
         )
-    if inspection.begin is not None and inspection.end is not None:
-        yield "leads to", f"CommitLog {inspection.begin:,} to {inspection.end:,}"
-        yield "messages", f"{inspection.message_bytes:,} bytes"
-        yield "tags codes", f"{inspection.distinct_tags_codes:,} different ones"
+    if queue.begin is not None and queue.end is not None:
+        yield "leads to", f"CommitLog {queue.begin:,} to {queue.end:,}"
+        yield "messages", f"{queue.message_bytes:,} bytes"
+        yield "tags codes", f"{queue.distinct_tags_codes:,} different ones"
 
 
 @values.register
-def _(inspection: QueueInspection) -> Pairs:
-    yield "queue", printable(f"{inspection.topic}/{inspection.queue_id}")
-    if inspection.files:
-        yield "files", f"{inspection.files:,}"
-    yield "queue offsets", f"{inspection.first:,} to {inspection.stop:,}"
-    if inspection.min_logical_offset is not None and inspection.max_logical_offset is not None:
+def _(queue: QueueInspection) -> Pairs:
+    yield "queue", printable(f"{queue.topic}/{queue.queue_id}")
+    if queue.files:
+        yield "files", f"{queue.files:,}"
+    yield "queue offsets", f"{queue.first:,} to {queue.stop:,}"
+    if queue.min_logical_offset is not None and queue.max_logical_offset is not None:
         yield (
             "logical",
-            f"offsets {inspection.min_logical_offset:,} to {inspection.max_logical_offset:,}",
+            f"offsets {queue.min_logical_offset:,} to {queue.max_logical_offset:,}",
         )
     yield "entries", "listed with --entries FROM-TO or --at LOGICAL_OFFSET"
 
 
 @values.register
-def _(inspection: IndexInspection) -> Pairs:
-    header = inspection.header
-    sizes = f"{inspection.hash_slots:,} slots, {inspection.index_items:,} items"
-    yield "size", f"{inspection.size_bytes:,} bytes: {sizes}"
+def _(index: IndexInspection) -> Pairs:
+    header = index.header
+    sizes = f"{index.hash_slots:,} slots, {index.index_items:,} items"
+    yield "size", f"{index.size_bytes:,} bytes: {sizes}"
     # A broker never uses item 0, so a full file has one entry fewer than it has items.
-    full = (
-        "full"
-        if inspection.entries >= inspection.index_items - 1
-        else f"{100 * inspection.fill:.1f} % full"
-    )
+    full = "full" if index.entries >= index.index_items - 1 else f"{100 * index.fill:.1f} % full"
     yield (
         "entries",
-        f"{inspection.entries:,} ({full}), {inspection.distinct_hashes:,} different key hashes",
+        f"{index.entries:,} ({full}), {index.distinct_hashes:,} different key hashes",
     )
     yield "header", ", ".join(f"{name} {value}" for name, value in header_in_java(header))
-    if inspection.entries:
+    if index.entries:
         first, last = header.begin_physical_offset, header.end_physical_offset
         yield "CommitLog", f"first message at {first:,}, last at {last:,}"
         yield "stored", _range(header.begin_timestamp, header.end_timestamp)
-        mean = inspection.entries / max(inspection.used_slots, 1)
-        share = f"{inspection.used_slots:,} of {inspection.hash_slots:,} ({100 * inspection.slot_load:.1f} %)"
+        mean = index.entries / max(index.used_slots, 1)
+        share = f"{index.used_slots:,} of {index.hash_slots:,} ({100 * index.slot_load:.1f} %)"
         yield "slots used", f"{share}, {mean:.2f} entries each"
-    if inspection.unreachable:
-        yield "unreachable", f"{inspection.unreachable:,} entries are on no chain"
+    if index.unreachable:
+        yield "unreachable", f"{index.unreachable:,} entries are on no chain"
 
 
 @tables.register
-def _(inspection: IndexInspection) -> list[Table]:
-    if not inspection.entries:
+def _(index: IndexInspection) -> list[Table]:
+    if not index.entries:
         return []
     lengths = [
         (str(low) if low == high else f"{low}-{high}", slots)
-        for low, high, slots in inspection.chain_lengths
+        for low, high, slots in index.chain_lengths
     ]
     longest = _table("longest chains", "slot", "entries", "different hashes")
-    for chain in inspection.longest_chains:
+    for chain in index.longest_chains:
         longest.add_row(f"{chain.slot:,}", f"{chain.entries:,}", f"{chain.hashes:,}")
     return [
         bar_table("entries", "slots", lengths, title="slots by the length of their chain"),
@@ -262,21 +240,21 @@ def _(inspection: IndexInspection) -> list[Table]:
 
 
 @values.register
-def _(inspection: CheckpointInspection) -> Pairs:
-    yield "size", f"{inspection.size_bytes:,} bytes"
+def _(file: CheckpointInspection) -> Pairs:
+    yield "size", f"{file.size_bytes:,} bytes"
     names = ("CommitLog", "ConsumeQueue", "IndexFile")
-    for name, timestamp in zip(names, inspection.checkpoint.times, strict=True):
+    for name, timestamp in zip(names, file.checkpoint.times, strict=True):
         yield name, f"{format_time(timestamp)}  {timestamp}" if timestamp else "not set"
-    if inspection.checkpoint.master_flushed_offset:
-        yield "master flushed", f"{inspection.checkpoint.master_flushed_offset:,}"
-    if inspection.checkpoint.confirmed_offset:
-        yield "confirmed", f"{inspection.checkpoint.confirmed_offset:,}"
+    if file.checkpoint.master_flushed_offset:
+        yield "master flushed", f"{file.checkpoint.master_flushed_offset:,}"
+    if file.checkpoint.confirmed_offset:
+        yield "confirmed", f"{file.checkpoint.confirmed_offset:,}"
 
 
 @values.register
-def _(inspection: MarkerInspection) -> Pairs:
-    yield "size", f"{inspection.size_bytes:,} bytes"
-    yield "meaning", printable(inspection.meaning)
+def _(file: MarkerInspection) -> Pairs:
+    yield "size", f"{file.size_bytes:,} bytes"
+    yield "meaning", printable(file.meaning)
 
 
 def header_in_java(header: IndexHeader) -> list[tuple[str, int]]:
@@ -332,12 +310,12 @@ def _index_table(files: Sequence[IndexSummary]) -> Table:
     return table
 
 
-def _checkpoint(inspection: StoreInspection) -> str:
-    if inspection.checkpoint is None:
+def _checkpoint(store: StoreInspection) -> str:
+    if store.checkpoint is None:
         return "missing"
     times = [
         table_time(timestamp, _TO_SECOND) if timestamp else "not set"
-        for timestamp in inspection.checkpoint.times
+        for timestamp in store.checkpoint.times
     ]
     return "CommitLog {}, ConsumeQueue {}, IndexFile {}".format(*times)
 

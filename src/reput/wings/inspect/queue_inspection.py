@@ -101,20 +101,20 @@ def inspect_consume_queue_file(path: str, storage: Storage = LOCAL) -> ConsumeQu
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    inspection = ConsumeQueueInspection(path, size_of(path, storage))
+    queue = ConsumeQueueInspection(path, size_of(path, storage))
     logical_offset = parse_offset_file_name(os.path.basename(path))
     if logical_offset is not None:
-        inspection.first_entry = logical_offset // CONSUME_QUEUE.entry_bytes
+        queue.first_entry = logical_offset // CONSUME_QUEUE.entry_bytes
     tags_codes: set[int] = set()
     blank_entry = np.array(tuple(PRE_BLANK), CONSUME_QUEUE.dtype)
-    for first, block, written in _blocks(inspection, CONSUME_QUEUE, storage):
+    for first, block, written in _blocks(queue, CONSUME_QUEUE, storage):
         blank = block == blank_entry
-        inspection.pre_blank += int(blank.sum())
+        queue.pre_blank += int(blank.sum())
         rows = np.flatnonzero(written & ~blank)
-        _take(block[rows], first + rows, inspection)
+        _take(block[rows], first + rows, queue)
         tags_codes.update(np.unique(block["tags_code"][rows]).tolist())
-    inspection.distinct_tags_codes = len(tags_codes)
-    return inspection
+    queue.distinct_tags_codes = len(tags_codes)
+    return queue
 
 
 def inspect_batch_queue_file(path: str, storage: Storage = LOCAL) -> BatchQueueInspection:
@@ -122,29 +122,29 @@ def inspect_batch_queue_file(path: str, storage: Storage = LOCAL) -> BatchQueueI
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    inspection = BatchQueueInspection(path, size_of(path, storage))
-    for first, block, written in _blocks(inspection, BATCH_QUEUE, storage):
+    queue = BatchQueueInspection(path, size_of(path, storage))
+    for first, block, written in _blocks(queue, BATCH_QUEUE, storage):
         rows = np.flatnonzero(written)
-        _take_batches(block[rows], first + rows, inspection)
-    return inspection
+        _take_batches(block[rows], first + rows, queue)
+    return queue
 
 
 def _blocks(
-    inspection: ConsumeQueueInspection | BatchQueueInspection, kind: QueueKind, storage: Storage
+    queue: ConsumeQueueInspection | BatchQueueInspection, kind: QueueKind, storage: Storage
 ) -> Iterator[tuple[int, npt.NDArray[np.void], npt.NDArray[np.bool_]]]:
     """Yield the entries in blocks: number of the first entry, the entries, and a flag per entry whether it is written.
 
     Readers of a ConsumeQueue stop at its first gap, so entries after a gap are reported but not yielded.
     """
-    inspection.room, rest = divmod(inspection.size_bytes, kind.entry_bytes)
+    queue.room, rest = divmod(queue.size_bytes, kind.entry_bytes)
     if rest:
         detail = f"{rest} bytes at the end are not a whole entry"
-        _note(inspection, kind, Kind.PARTIAL_QUEUE_ENTRY, inspection.room, detail)
+        _note(queue, kind, Kind.PARTIAL_QUEUE_ENTRY, queue.room, detail)
     gap: int | None = None
     is_reported = False
-    with storage.open(inspection.path) as reader:
-        for first in range(0, inspection.room, _BLOCK_ENTRIES):
-            count = min(_BLOCK_ENTRIES, inspection.room - first)
+    with storage.open(queue.path) as reader:
+        for first in range(0, queue.room, _BLOCK_ENTRIES):
+            count = min(_BLOCK_ENTRIES, queue.room - first)
             data = reader.read(first * kind.entry_bytes, count * kind.entry_bytes)
             block = np.frombuffer(data, kind.dtype)
             written = (block["physical_offset"] >= 0) & (block["size"] > 0)
@@ -152,7 +152,7 @@ def _blocks(
                 gap = first + int(np.argmin(written))
             if gap is not None and not is_reported and written[max(gap - first, 0) :].any():
                 detail = f"entry {gap} is not written and ends the queue, but later ones are"
-                _note(inspection, kind, Kind.QUEUE_GAP, gap, detail)
+                _note(queue, kind, Kind.QUEUE_GAP, gap, detail)
                 is_reported = True
             # Readers of a ConsumeQueue stop at the gap.
             if is_reported and kind is CONSUME_QUEUE:
@@ -161,55 +161,53 @@ def _blocks(
 
 
 def _take(
-    entries: npt.NDArray[np.void], number: npt.NDArray[np.int64], inspection: ConsumeQueueInspection
+    entries: npt.NDArray[np.void], number: npt.NDArray[np.int64], queue: ConsumeQueueInspection
 ) -> None:
     if not len(entries):
         return
     offsets = entries["physical_offset"].astype(np.int64)
     ends = offsets + entries["size"].astype(np.int64)
-    before = np.concatenate(
-        ([inspection.end if inspection.end is not None else offsets[0]], ends[:-1])
-    )
+    before = np.concatenate(([queue.end if queue.end is not None else offsets[0]], ends[:-1]))
     backwards = np.flatnonzero(offsets < before)
     if len(backwards):
         entry, offset = int(number[backwards[0]]), int(offsets[backwards[0]])
         detail = f"entry {entry} leads to {offset}, before the end of the previous entry's message"
-        _note(inspection, CONSUME_QUEUE, Kind.QUEUE_DISORDER, entry, detail)
-    if inspection.begin is None:
-        inspection.begin = int(offsets[0])
-    inspection.end = int(ends[-1])
-    inspection.entries += len(entries)
-    inspection.message_bytes += int(entries["size"].sum(dtype=np.int64))
+        _note(queue, CONSUME_QUEUE, Kind.QUEUE_DISORDER, entry, detail)
+    if queue.begin is None:
+        queue.begin = int(offsets[0])
+    queue.end = int(ends[-1])
+    queue.entries += len(entries)
+    queue.message_bytes += int(entries["size"].sum(dtype=np.int64))
 
 
 def _take_batches(
-    entries: npt.NDArray[np.void], number: npt.NDArray[np.int64], inspection: BatchQueueInspection
+    entries: npt.NDArray[np.void], number: npt.NDArray[np.int64], queue: BatchQueueInspection
 ) -> None:
     if not len(entries):
         return
     bases, offsets = entries["base_offset"].astype(np.int64), entries["physical_offset"]
     stops = bases + entries["batch_size"]
     ends = offsets.astype(np.int64) + entries["size"]
-    begin = bases[0] if inspection.next_message is None else inspection.next_message
+    begin = bases[0] if queue.next_message is None else queue.next_message
     expected = np.append(begin, stops[:-1])
     if len(wrong := np.flatnonzero(bases != expected)):
         row = int(wrong[0])
         entry = int(number[row])
         detail = f"entry {entry} begins at queue offset {bases[row]}, not at {expected[row]}"
-        _note(inspection, BATCH_QUEUE, Kind.QUEUE_DISORDER, entry, detail)
-    if inspection.begin is None:
-        inspection.begin, inspection.first_message = int(offsets[0]), int(bases[0])
-    inspection.end, inspection.next_message = int(ends[-1]), int(stops[-1])
-    inspection.entries += len(entries)
-    inspection.messages += int(entries["batch_size"].sum(dtype=np.int64))
+        _note(queue, BATCH_QUEUE, Kind.QUEUE_DISORDER, entry, detail)
+    if queue.begin is None:
+        queue.begin, queue.first_message = int(offsets[0]), int(bases[0])
+    queue.end, queue.next_message = int(ends[-1]), int(stops[-1])
+    queue.entries += len(entries)
+    queue.messages += int(entries["batch_size"].sum(dtype=np.int64))
 
 
 def _note(
-    inspection: ConsumeQueueInspection | BatchQueueInspection,
+    queue: ConsumeQueueInspection | BatchQueueInspection,
     kind: QueueKind,
     finding_kind: Kind,
     entry: int,
     detail: str,
 ) -> None:
     at = entry * kind.entry_bytes
-    inspection.findings.append(Finding(finding_kind, inspection.path, detail, file_offset=at))
+    queue.findings.append(Finding(finding_kind, queue.path, detail, file_offset=at))

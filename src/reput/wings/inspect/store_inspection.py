@@ -88,88 +88,80 @@ class StoreInspection:
 
 def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreInspection:
     """Inspect a store. Raises StoreAccessError, FormatError, and StoreNotFoundError if it has no CommitLog."""
-    inspection = StoreInspection(fspath(path))
-    facts = facts_of(inspection.path, storage=storage)
-    inspection.log_begin, inspection.log_end = facts.log.begin, facts.ends.rebuild
+    store = StoreInspection(fspath(path))
+    facts = facts_of(store.path, storage=storage)
+    store.log_begin, store.log_end = facts.log.begin, facts.ends.rebuild
     parts = facts.parts
-    inspection.version, inspection.log, inspection.queue_files = (
-        parts.version,
-        parts.log,
-        parts.queues,
-    )
-    inspection.release, inspection.shown_by = parts.release, parts.shown_by
-    inspection.other_parts = parts.others
-    inspection.findings += facts.findings()
-    inspection.sizes[COMMIT_LOG_FOLDER] = _sizes(facts.log_folders, storage)
+    store.version, store.log, store.queue_files = parts.version, parts.log, parts.queues
+    store.release, store.shown_by = parts.release, parts.shown_by
+    store.other_parts = parts.others
+    store.findings += facts.findings()
+    store.sizes[COMMIT_LOG_FOLDER] = _sizes(facts.log_folders, storage)
     for folder in (*QUEUE_FOLDERS, INDEX_FOLDER):
-        path = os.path.join(inspection.path, folder)
+        path = os.path.join(store.path, folder)
         # List these two folders even if they are missing, with size 0. List others only if they exist.
         if folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER) or storage.entry(path) is not None:
-            inspection.sizes[folder] = _sizes([path], storage)
-    _read_queues(inspection, storage)
-    _read_index_files(inspection, storage, facts.is_live)
-    checkpoint = os.path.join(inspection.path, CHECKPOINT_FILE)
+            store.sizes[folder] = _sizes([path], storage)
+    _read_queues(store, storage)
+    _read_index_files(store, storage, facts.is_live)
+    checkpoint = os.path.join(store.path, CHECKPOINT_FILE)
     if storage.entry(checkpoint) is not None:
-        _read_checkpoint(inspection, checkpoint, storage)
-    inspection.has_abort = facts.has_abort
-    return inspection
+        _read_checkpoint(store, checkpoint, storage)
+    store.has_abort = facts.has_abort
+    return store
 
 
-def _read_queues(inspection: StoreInspection, storage: Storage) -> None:
-    with closing(open_queues(inspection.path, storage)) as queues:
+def _read_queues(store: StoreInspection, storage: Storage) -> None:
+    with closing(open_queues(store.path, storage)) as queues:
         for topic, queue_id in queues.list():
             queue = queues.queue(topic, queue_id)
-            begin, end = queue.min_queue_offset(inspection.log_begin), queue.max_queue_offset()
-            inspection.queues.append(QueueSummary(topic, queue_id, begin, end))
+            begin, end = queue.min_queue_offset(store.log_begin), queue.max_queue_offset()
+            store.queues.append(QueueSummary(topic, queue_id, begin, end))
 
 
-def _read_index_files(inspection: StoreInspection, storage: Storage, is_live: bool) -> None:
-    folder = os.path.join(inspection.path, INDEX_FOLDER)
+def _read_index_files(store: StoreInspection, storage: Storage, is_live: bool) -> None:
+    folder = os.path.join(store.path, INDEX_FOLDER)
     entries = sorted(storage.list(folder), key=lambda entry: entry.name)
     newest = max((entry.name for entry in entries if is_index_file_name(entry.name)), default="")
     for entry in entries:
         name, path = entry.name, entry.path
         if not is_index_file_name(name):
-            inspection.findings.append(
-                Finding(Kind.FOREIGN_FILE, path, "not the name of an IndexFile")
-            )
+            store.findings.append(Finding(Kind.FOREIGN_FILE, path, "not the name of an IndexFile"))
             continue
         size = listed_size(entry)
         if size is None and (os.path.islink(path) or storage.entry(path) is not None):
-            inspection.findings.append(Finding(Kind.FOREIGN_FILE, path, "not a regular file"))
+            store.findings.append(Finding(Kind.FOREIGN_FILE, path, "not a regular file"))
         # A running broker may have deleted the file since it was listed, or may still be creating it.
         if size is None or (is_live and not size and name == newest):
             continue
         if size < HEADER_BYTES:
             reason = "too short for the header of an IndexFile"
-            inspection.findings.append(Finding(Kind.INDEX_FILE_SIZE, path, reason, size))
+            store.findings.append(Finding(Kind.INDEX_FILE_SIZE, path, reason, size))
             continue
         try:
             with storage.open(path) as reader:
                 header = decode_header(reader.read(0, HEADER_BYTES))
         except StoreNotFoundError:  # The file has expired since it was listed.
             continue
-        inspection.index_files.append(IndexSummary(name, size, header))
+        store.index_files.append(IndexSummary(name, size, header))
         # The header of a new IndexFile has offset 0. This offset is not damage, even if the log is empty and ends at 0.
         end = header.end_physical_offset
-        if end >= max(inspection.log_end, 1) and is_live:
+        if end >= max(store.log_end, 1) and is_live:
             # The log has grown since its end was found.
-            inspection.log_end = max(
-                facts_of(inspection.path, storage=storage).ends.rebuild, inspection.log_end
-            )
-        if end >= max(inspection.log_end, 1):
-            reason = f"leads to offset {end}, the log ends at {inspection.log_end}"
-            inspection.findings.append(Finding(Kind.INDEX_HEADER, path, reason, 24))
+            store.log_end = max(facts_of(store.path, storage=storage).ends.rebuild, store.log_end)
+        if end >= max(store.log_end, 1):
+            reason = f"leads to offset {end}, the log ends at {store.log_end}"
+            store.findings.append(Finding(Kind.INDEX_HEADER, path, reason, 24))
 
 
-def _read_checkpoint(inspection: StoreInspection, path: str, storage: Storage) -> None:
+def _read_checkpoint(store: StoreInspection, path: str, storage: Storage) -> None:
     try:
         inspected = inspect_checkpoint(path, storage)
     except FormatError as error:
-        inspection.findings.append(Finding.of_error(Kind.CHECKPOINT, error))
+        store.findings.append(Finding.of_error(Kind.CHECKPOINT, error))
     else:
-        inspection.checkpoint = inspected.checkpoint
-        inspection.findings += inspected.findings
+        store.checkpoint = inspected.checkpoint
+        store.findings += inspected.findings
 
 
 def _sizes(folders: Iterable[str], storage: Storage, levels: int = _LEVELS) -> FolderSize:

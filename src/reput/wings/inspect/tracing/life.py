@@ -288,21 +288,13 @@ class _Names:
         message, properties = event.message, event.message.properties
         first_name = next(iter(message.unique_keys), message.message_id)
         if event.role is Role.OP:
-            half = next(
-                (
-                    event_of_half
-                    for event_of_half in self._halves
-                    if decided_by(event, event_of_half)
-                ),
-                None,
-            )
+            half = next((half for half in self._halves if decided_by(event, half)), None)
             return self.of(half) if half is not None else first_name
         if event.role is Role.TRACE:
             traced = [entry.message_id for entry in trace_entries(message.body)]
             # Without a record of the message itself, the trace is about the first message that it names.
-            return next(
-                (name for name in traced if name in self._unique_keys), [*traced, first_name][0]
-            )
+            named = (name for name in traced if name in self._unique_keys)
+            return next(named, [*traced, first_name][0])
         origin = properties.get(ORIGIN_MESSAGE_ID)
         if origin:
             first = self._by_id.get(origin)
