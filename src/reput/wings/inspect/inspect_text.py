@@ -140,10 +140,7 @@ def _(log: CommitLogInspection) -> Pairs:
         sizes = f"{log.smallest_bytes:,} to {log.largest_bytes:,} bytes"
         yield "record sizes", f"{sizes}, {average:,.0f} on average"
     if log.earliest_store_timestamp is not None and log.latest_store_timestamp is not None:
-        yield (
-            "stored",
-            _range(log.earliest_store_timestamp, log.latest_store_timestamp),
-        )
+        yield "stored", _range(log.earliest_store_timestamp, log.latest_store_timestamp)
     kinds = [f"{count:,} {name}" for name, count in log.transactions.items() if name != "none"]
     if kinds:
         yield "transactions", ", ".join(kinds)
