@@ -16,7 +16,7 @@ from benchmarks.result import Figure, best_of
 from reput.core.log.scan import FileScan, ScanBuffers
 from reput.core.log.scan_mode import SALVAGE
 from reput.core.log.sources import StoreLog
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.format.file_names import COMMIT_LOG_FOLDER
 
 _CHECK_OF_REBUILD, _STATS_OF_SCAN = 1.5, 1.3

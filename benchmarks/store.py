@@ -34,8 +34,7 @@ from reput.core import (
 )
 from reput.engine.rebuild import rebuild_store
 from reput.engine.rebuild.warm_up import warm_up as warm_up_rebuild
-from reput.engine.stores import Chosen, opened_runner
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import Chosen, open_store, opened_runner
 from reput.engine.tables import LogRange, RangeBatches, find, keys_of
 from reput.engine.tables.lookup.warm_up import warm_up
 from reput.errors import ReputError, UsageError

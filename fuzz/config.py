@@ -11,7 +11,7 @@ from fuzz.logs import log_seeds, write_log
 from reput.base.config import StoreConfig
 from reput.core.query.message_store import MessageStore
 from reput.core.store.topics_file import topic_attributes
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.format.group_topics import consumer_group
 from reput.format.java_json import parse_java_json
 from reput.format.properties import decode_properties

@@ -21,16 +21,16 @@ from reput.base import face, offers
 
 if TYPE_CHECKING:
     from reput.base import StoreConfig as StoreConfig
-    from reput.core.query.message_store import MessageStore as MessageStore
+    from reput.core import MessageStore as MessageStore
     from reput.core.store.named_stores import NamedStore as NamedStore
     from reput.engine.check import check as check
     from reput.engine.check import prove as prove
     from reput.engine.check import repair as repair
     from reput.engine.check import undo_repair as undo_repair
     from reput.engine.rebuild.operation import rebuild as rebuild
-    from reput.engine.stores.find import find as find
-    from reput.engine.stores.open_store import open_store as open_store
-    from reput.engine.stores.tail import tail as tail
+    from reput.engine.stores import find as find
+    from reput.engine.stores import open_store as open_store
+    from reput.engine.stores import tail as tail
     from reput.engine.tables.arrow import dataset as dataset
     from reput.engine.tables.look_up import look_up as look_up
     from reput.engine.writer import Message as Message

@@ -11,37 +11,37 @@ if TYPE_CHECKING:
     from reput.base import Kind as Kind
     from reput.base import Remedy as Remedy
     from reput.base import Severity as Severity
+    from reput.core import Coverage as Coverage
+    from reput.core import IndexedRange as IndexedRange
+    from reput.core import PulledBody as PulledBody
+    from reput.core import PulledRecords as PulledRecords
+    from reput.core import PullResult as PullResult
+    from reput.core import PullStatus as PullStatus
+    from reput.core import QueryMessageResult as QueryMessageResult
+    from reput.core import QueryOffsetResult as QueryOffsetResult
+    from reput.core import QueryProgress as QueryProgress
+    from reput.core import QueryResult as QueryResult
+    from reput.core import Question as Question
+    from reput.core import UnreadableMessages as UnreadableMessages
+    from reput.core import unwrap as unwrap
     from reput.core.index.key_index import Basis as Basis
     from reput.core.log.dispatch_batch import DispatchBatch as DispatchBatch
     from reput.core.log.dispatch_batch import DispatchRequest as DispatchRequest
     from reput.core.log.dispatch_batch import Queue as Queue
     from reput.core.log.dispatch_batch import QueueEntries as QueueEntries
     from reput.core.log.offset_range import OffsetRange as OffsetRange
-    from reput.core.query.answers import PulledBody as PulledBody
-    from reput.core.query.answers import PulledRecords as PulledRecords
-    from reput.core.query.answers import PullResult as PullResult
-    from reput.core.query.answers import PullStatus as PullStatus
-    from reput.core.query.answers import QueryMessageResult as QueryMessageResult
-    from reput.core.query.answers import QueryOffsetResult as QueryOffsetResult
-    from reput.core.query.answers import QueryProgress as QueryProgress
-    from reput.core.query.answers import QueryResult as QueryResult
-    from reput.core.query.answers import UnreadableMessages as UnreadableMessages
-    from reput.core.query.evidence import Coverage as Coverage
-    from reput.core.query.evidence import IndexedRange as IndexedRange
-    from reput.core.query.evidence import Question as Question
-    from reput.core.query.inner_batch import unwrap as unwrap
     from reput.core.store.store_reader import ReaderOptions as ReaderOptions
     from reput.engine.check import CheckReport as CheckReport
     from reput.engine.check import ProofReport as ProofReport
     from reput.engine.check import RepairReport as RepairReport
     from reput.engine.check import UndoReport as UndoReport
     from reput.engine.rebuild.report import RebuildReport as RebuildReport
-    from reput.engine.stores.find import FindReport as FindReport
-    from reput.engine.stores.find import FoundMessage as FoundMessage
-    from reput.engine.stores.stores import StoreAnswer as StoreAnswer
-    from reput.engine.stores.stores import StoresReport as StoresReport
-    from reput.engine.stores.stores import StoreState as StoreState
-    from reput.engine.stores.tail import TailReport as TailReport
+    from reput.engine.stores import FindReport as FindReport
+    from reput.engine.stores import FoundMessage as FoundMessage
+    from reput.engine.stores import StoreAnswer as StoreAnswer
+    from reput.engine.stores import StoresReport as StoresReport
+    from reput.engine.stores import StoreState as StoreState
+    from reput.engine.stores import TailReport as TailReport
     from reput.engine.tables.lookup.coverage import coverage_of as coverage_of
     from reput.engine.writer import Dispatcher as Dispatcher
     from reput.engine.writer import ExpiryReport as ExpiryReport

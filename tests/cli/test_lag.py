@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reput.cli.main import DAMAGED, FOUND, WARNED
 from reput.core.store.topics_file import batch_topics
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.format.rocksdb_config import (
     OFFSETS_PREFIX_V2,
     decode_offset_v2,

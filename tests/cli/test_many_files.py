@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from reput.base.config import StoreConfig
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.engine.writer.put.message import Message
 
 
@@ -32,7 +32,7 @@ SMALL = StoreConfig(
 _PUT_MANY = """
 import sys
 from reput.base.config import StoreConfig
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.engine.writer.put.message import Message
 config = StoreConfig(commit_log_file_bytes=1 << 22, queue_entries=10, hash_slots=10, index_items=1000)
 with open_store(sys.argv[1], mode="rw", config=config) as store:
@@ -152,7 +152,7 @@ def test_a_look_up_in_more_stores_than_descriptors(
 _READ_ALL = """
 import sys
 from contextlib import ExitStack
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 with ExitStack() as stack:
     stores = [stack.enter_context(open_store(path)) for path in sys.argv[1:]]
     for _ in range(2):

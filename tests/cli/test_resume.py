@@ -14,7 +14,7 @@ import pytest
 import reput as library
 from reput import Message
 from reput.cli.main import FOUND, WRONG_USE
-from reput.engine.stores.stores import over_stores
+from reput.engine.stores import over_stores
 from reput.io.lock import locked
 from tests.cli.running import one_line, reput
 from tests.small import SMALL

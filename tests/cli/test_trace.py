@@ -7,7 +7,7 @@ from pathlib import Path
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND, WRONG_USE
 from reput.engine.messages.json_codec import message_fields
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from tests.cli.running import one_line, reput
 from tests.golden.stores import GoldenStore, TornCase
 from tests.inspect.stories import Story

@@ -10,7 +10,7 @@ from reput.base import Kind, Severity
 from reput.base.clock import parse_duration
 from reput.cli.main import FOUND, WARNED
 from reput.engine.check import scrub
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.errors import UsageError
 from reput.io import Disk
 from reput.wings.fleet.api import survey

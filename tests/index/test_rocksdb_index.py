@@ -5,6 +5,7 @@ import struct
 import tarfile
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -105,7 +106,7 @@ def test_it_proves_nothing(made: tuple[Path, list[MessageExt]], tmp_path: Path, 
     store = with_index(path, tmp_path / "s", index_items(indexed), messages[-1].physical_offset)
     assert answers(store) == answers(path)
     found = coverage(store)
-    assert (found.indexed, found.problems) == ((), ())
+    assert (found.indexed, found.problems, found.is_complete) == ((), (), True)
     keys = [("T", "k1"), ("U", "a@b")]
     tables = [reput.look_up(one, keys, columns=["body"]).read_all() for one in (path, store)]
     assert tables[0]["body"].to_pylist() == tables[1]["body"].to_pylist() != []
@@ -121,6 +122,80 @@ def test_its_last_entry_shows_a_lost_end(
         result = opened.query("T", "k1")
     assert not result.is_complete
     assert [lost.kind for lost in result.coverage.unreadable] == [Kind.LOST_LOG_END]
+
+
+def with_lost_key(store: Path, message: MessageExt, key: str) -> None:
+    """Change a letter of a key in the properties of a record. No checksum of the record covers them."""
+    for file in (store / "commitlog").iterdir():
+        data = bytearray(file.read_bytes())
+        start = message.physical_offset - int(file.name)
+        if 0 <= start < len(data):
+            record = data[start : start + message.size_bytes]
+            data[start + record.rindex(key.encode())] ^= 1
+            file.write_bytes(data)
+
+
+@pytest.mark.parametrize("is_unique", [False, True])
+def test_an_entry_shows_that_a_record_has_lost_its_key(
+    made: tuple[Path, list[MessageExt]], tmp_path: Path, is_unique: bool
+) -> None:
+    path, messages = made
+    lost = next(one for one in messages[30:] if one.keys and one.sys_flag & 12 != 12)
+    key, topic, at = (
+        lost.unique_key if is_unique else lost.keys[0],
+        lost.topic,
+        lost.physical_offset,
+    )
+    assert key is not None
+    store = with_index(path, tmp_path / "s", index_items(messages), messages[-1].physical_offset)
+    time = lost.store_timestamp
+    with reput.open_store(store) as opened:
+        assert opened.query(topic, key).is_complete
+        assert opened.query(None, key).is_complete
+        with_lost_key(store, lost, key)
+        for other in (topic, None):
+            result = opened.query(other, key)
+            assert at not in [one.physical_offset for one in result]
+            assert [one.start for one in result.coverage.unreadable] == [at]
+            assert not opened.query(other, key, time, time).is_complete
+            assert opened.query(other, key, time + 1).is_complete
+        assert opened.query("TU".replace(topic, ""), key).is_complete
+        assert not opened.find_by_id(key).is_complete or not is_unique
+        *_, last = opened.query_steps(topic, key)
+        assert isinstance(last, reput.reports.QueryResult)
+        assert not last.is_complete
+    table = reput.look_up(store, [(topic, key), (topic, "none")], columns=["body"]).read_all()
+    complete = dict(zip(table["key"].to_pylist(), table["is_complete"].to_pylist(), strict=True))
+    assert complete == {key: False, "none": True}
+    named: dict[str, Any] = {"unique_key" if is_unique else "key": key}
+    dataset = reput.dataset(store, topic=topic, **named)
+    with pytest.raises(reput.errors.ReputError):
+        dataset.to_table()
+
+
+def test_entries_of_an_overwritten_part_of_the_log_are_no_damage(
+    made: tuple[Path, list[MessageExt]], tmp_path: Path
+) -> None:
+    path, messages = made
+    items = index_items(messages)
+    other = messages[20]
+    hour = struct.pack(">q", other.store_timestamp // 3_600_000 * 3_600_000)
+    before = f"@{other.topic}@K@old@unique@".encode() + struct.pack(">q", other.physical_offset)
+    items[hour + before] = struct.pack(">q", other.store_timestamp - 1)
+    store = with_index(path, tmp_path / "s", items, messages[-1].physical_offset)
+    with reput.open_store(store) as opened:
+        assert opened.query(other.topic, "old").is_complete
+
+
+def test_negative_hours_end_the_search(made: tuple[Path, list[MessageExt]], tmp_path: Path) -> None:
+    path, messages = made
+    items = index_items(messages)
+    for hour in (-1, -(1 << 63), (1 << 63) - 1):
+        items[struct.pack(">q", hour) + b"@T@K@k1@u@" + bytes(8)] = bytes(8)
+        items[struct.pack(">q", hour) + b"@\xff\xfe@K@k1@u@" + bytes(8)] = bytes(8)
+    store = with_index(path, tmp_path / "s", items, messages[-1].physical_offset)
+    with reput.open_store(store) as opened:
+        assert opened.query(None, "k1").is_complete
 
 
 @pytest.mark.parametrize("quick", [False, True])

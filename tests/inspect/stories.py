@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.wings.inspect.trace import trace_life
 from reput.wings.inspect.tracing.life import Life, Reason, ReasonKind
 from tests.oracle.forge import LogForge, RecordFields

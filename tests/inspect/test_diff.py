@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reput.engine.compare.columns import in_common, unmatched
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.wings.inspect import diff as diff_module
 from reput.wings.inspect.comparing import logs
 from reput.wings.inspect.comparing.difference import Difference, Part, Way, What

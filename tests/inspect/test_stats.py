@@ -11,7 +11,7 @@ import pytest
 
 import reput
 from reput.engine.check.index_inspection import inspect_index_file
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.errors import StoreNotFoundError
 from reput.wings.inspect.measuring.figures import StoreFigures, Timeline
 from reput.wings.inspect.measuring.log_figures import FrequentHashes, LogFigures

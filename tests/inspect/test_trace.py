@@ -8,7 +8,7 @@ import pytest
 
 import reput
 from reput.base.config import StoreConfig
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.errors import UsageError
 from reput.wings.inspect.trace import trace_life
 from reput.wings.inspect.tracing.life import FoundBy, Role

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.core.query.json_text import INVISIBLE_RANGES, json_text
+from reput.base import INVISIBLE_RANGES, json_text
 from reput.format.java_string import decode_utf8, hash_map_order
 from reput.kernels import json_rows as kernel
 from reput.kernels.json_rows import MISSING, PRESENT, SKIPPED

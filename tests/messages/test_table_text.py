@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reput.base.visible_json import _INVISIBLE, indented, json_text
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import StoreLog
 from reput.core.log.walk import LogWalk
-from reput.core.query.json_text import _INVISIBLE, indented, json_text
 from reput.engine.messages.csv_text import MESSAGE_COLUMNS, csv_line, message_cells
 from reput.engine.messages.json_codec import message_fields
 from reput.engine.messages.table_text import csv_lines, csv_names, json_lines

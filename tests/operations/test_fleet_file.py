@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.engine.stores.stores import stores_of
+from reput.engine.stores import stores_of
 from reput.errors import StoreNotFoundError, UsageError
 from reput.reports import StoresReport
 from tests.golden.sparse import copy_store

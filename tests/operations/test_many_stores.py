@@ -11,8 +11,7 @@ import pytest
 import reput
 from reput.core.query.answers import QueryResult
 from reput.core.query.message_store import MessageStore
-from reput.engine.stores.find import Asked, find_in
-from reput.engine.stores.stores import open_named, over_stores
+from reput.engine.stores import FindRequest, find_by, open_named, over_stores
 from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError, UsageError
 from reput.reports import CheckReport, StoreAnswer, StoresReport
 from tests.golden.sparse import copy_store
@@ -204,11 +203,13 @@ def test_forks_find_what_one_process_finds(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("reput.engine.stores.forks.usable_cpus", lambda: 2)
     monkeypatch.setattr(os, "fork", noted)
     stores = [folder / "gone", folder / "orders", folder / "tricky", folder / "away"]
-    asked = Asked.of(KEY, None, None, None, None, None, None)
+    asked = FindRequest.of(KEY, None, None, None, None, None, None)
     seen: list[str] = []
-    found = find_in(stores, asked, lambda answer: seen.append(answer.store), may_fork=True)
+    found = find_by(
+        stores, asked.answer, asked.limit, lambda answer: seen.append(answer.store), may_fork=True
+    )
     assert len(forked) == 1
-    alone = find_in(stores, asked)
+    alone = find_by(stores, asked.answer, asked.limit)
     assert len(forked) == 1
     assert (found.messages, list(found.summary())) == (alone.messages, list(alone.summary()))
     assert len(found.messages) == 8

@@ -14,8 +14,7 @@ import reput as reput_module
 from reput.base.notebook import Report
 from reput.engine.check import check, prove, repair, undo_repair
 from reput.engine.rebuild.operation import rebuild
-from reput.engine.stores.open_store import open_store
-from reput.engine.stores.tail import tail
+from reput.engine.stores import open_store, tail
 from reput.engine.tables.look_up import look_up
 from reput.errors import UsageError
 from reput.wings.fleet.api import lag

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import reput
-from reput.engine.stores.stores import StoreState, over_stores
+from reput.engine.stores import StoreState, over_stores
 from reput.io.anchors import open_anchored
 from reput.wings.fleet.api import fleet_lines, survey
 from tests.golden.sparse import copy_store

@@ -9,7 +9,7 @@ import pytest
 
 from reput.base.config import StoreConfig
 from reput.cli.main import main
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.engine.writer.put.message import Message
 from reput.errors import FormatError, MessageNotFoundError
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, encode_entry

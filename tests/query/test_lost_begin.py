@@ -12,7 +12,7 @@ from reput.base.config import StoreConfig
 from reput.cli.main import main
 from reput.core.query.answers import PullStatus
 from reput.core.query.by_time import messages_of_topic
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.engine.writer.put.message import Message
 from reput.errors import FormatError
 

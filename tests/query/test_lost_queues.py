@@ -10,6 +10,7 @@ import pytest
 
 import reput
 from reput.core.log import log_queues
+from reput.core.query import light_queues
 from reput.core.query.answers import PullStatus
 from reput.core.query.by_time import messages_of_topic
 from reput.core.query.message_store import MessageStore
@@ -64,6 +65,20 @@ def test_a_lost_light_queue_is_not_taken_for_an_empty_one(tmp_path: Path) -> Non
                 read(opened, "%LMQ%a", 0)
             with pytest.raises(MessageNotFoundError):
                 read(opened, "%LMQ%b", 0)
+
+
+def test_a_lost_light_queue_of_a_longer_log_is_noticed_by_samples(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(light_queues, "_MOST_BYTES", 0)
+    monkeypatch.setattr(log_queues, "_WALKED_BYTES", 0)
+    store = copy_store(golden("lmq").path, tmp_path / "store")
+    shutil.rmtree(store / "consumequeue" / "%LMQ%a")
+    with reput.open_store(store) as opened:
+        with pytest.raises(FormatError, match="queue is lost; rebuild"):
+            opened.pull("%LMQ%a", 0, 0)
+        with pytest.raises(MessageNotFoundError):
+            opened.pull("%LMQ%never", 0, 0)
 
 
 @pytest.mark.every_case

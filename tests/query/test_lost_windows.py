@@ -17,6 +17,7 @@ from reput.core.query.by_time import messages_of_topic
 from reput.core.query.tail import LogTail, TailFilter
 from reput.errors import CorruptMessageError, FormatError
 from reput.format.consume_queue import ENTRY_BYTES
+from tests.cli.running import reput as reput_command
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import LogForge, RecordFields, forge_log
@@ -171,6 +172,25 @@ def test_a_window_over_a_missing_queue_is_incomplete(store: Path, queue: str) ->
     shutil.rmtree(os.path.join(store, "consumequeue", "TopicA", queue))
     for window in WINDOWS:
         assert is_complete(store, *window) == (False, False)
+
+
+@pytest.mark.parametrize("count", [200, 10_000])
+def test_the_last_messages_over_a_lost_part_without_queues_are_incomplete(
+    store: Path, count: int
+) -> None:
+    """Without entries, the messages are read from the log, whose files have no message of the lost part."""
+    shutil.rmtree(store / "consumequeue")
+    lose(store, "missing")
+    filters: tuple[dict[str, Any], ...] = ({}, {"topic": "TopicA"}, {"key": "K25"})
+    for wanted in filters:
+        report = reput.tail(store, count, **wanted)
+        kinds = {lost.kind for lost in report.damage}
+        if len(report) < count:
+            assert not report.is_complete
+            assert Kind.MISSING_LOG_FILE in kinds
+    assert reput.tail(store, 10).is_complete
+    assert reput_command("tail", store, "--topic", "TopicA", "-n", "10000").code == 3
+    assert reput_command("tail", store, "-n", "10").code == 0
 
 
 def test_a_window_over_lost_light_queues(golden: Golden, tmp_path: Path) -> None:

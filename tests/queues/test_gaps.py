@@ -7,7 +7,7 @@ import pytest
 
 from reput.core.queues.reader import ConsumeQueueReader
 from reput.engine.check.run import check_store
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from tests.oracle.forge import RecordFields, encode_record, flip_bit, forge_log, write_store
 from tests.rebuild.rebuilding import SMALL, rebuild
 

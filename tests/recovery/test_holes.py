@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.engine.writer.put.message import Message
 from reput.engine.writer.store_writer import StoreWriter
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, offset_file_name

@@ -20,7 +20,7 @@ import pytest
 
 from reput.base.tasks import SerialRunner
 from reput.engine.rebuild.driver import rebuild_store
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.engine.writer.store_writer import StoreWriter
 from reput.errors import StoreError
 from tests.cli.running import reput

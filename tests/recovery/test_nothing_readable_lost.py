@@ -21,7 +21,7 @@ import pytest
 from reput.base.config import StoreConfig
 from reput.engine.rebuild.follow.operation import follow
 from reput.engine.rebuild.report import RebuildReport
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.engine.writer.put.message import Message
 from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.errors import StoreError, UsageError

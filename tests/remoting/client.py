@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from reput.base.config import StoreConfig
 from reput.core.query.shared_store import SharedStore
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.format.commit_log import MessageExt, decode
 from reput.format.host import Host
 from reput.wings.serve.broker.limits import CLUSTER, MOST_FRAME_BYTES, Limits

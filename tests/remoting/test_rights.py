@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.engine.writer.put.message import Message
 from reput.errors import CorruptMessageError
 from reput.format.commit_log import MessageExt, decode, encode

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reput.core.query.shared_store import SharedStore
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.errors import StoreAccessError
 from reput.format.host import Host
 from reput.wings.serve.remoting.service import Service, ServiceOptions

@@ -18,7 +18,7 @@ import pytest
 
 from reput.core.queues.kinds import CONSUME_QUEUE
 from reput.core.queues.writer import EntryFilesWriter
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.engine.writer.put.message import Message
 from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.errors import StoreFailedError, StoreLockedError

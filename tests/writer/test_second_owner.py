@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.engine.writer import owner, store_writer
 from reput.engine.writer.put.gather import from_messages
 from reput.engine.writer.put.message import Message

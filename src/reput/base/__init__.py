@@ -59,6 +59,12 @@ if TYPE_CHECKING:
     from reput.base.tasks import waiting as waiting
     from reput.base.tasks.processes import WITHOUT_SCRIPT as WITHOUT_SCRIPT
     from reput.base.tasks.processes import ProcessRunner as ProcessRunner
+    from reput.base.visible_json import INVISIBLE_RANGES as INVISIBLE_RANGES
+    from reput.base.visible_json import has_control as has_control
+    from reput.base.visible_json import indented as indented
+    from reput.base.visible_json import json_text as json_text
+    from reput.base.visible_json import visible as visible
+    from reput.base.words import PIPED_WIDTH as PIPED_WIDTH
     from reput.base.words import aligned as aligned
     from reput.base.words import counted as counted
     from reput.base.words import did_you_mean as did_you_mean

@@ -13,6 +13,8 @@ _SIZE = re.compile(r"(\d{1,18})\s*(?:([kmgt])(i?b)?|b)?", re.IGNORECASE)
 _STEPS = ("B", "KiB", "MiB", "GiB", "TiB")
 _MOST_COMPARED = 10_000  # This many comparisons take about 0.1 s.
 _LIKE = 0.6
+PIPED_WIDTH = 100
+"""The number of characters in a line of output that does not go to a terminal."""
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from reput.cli.formats import Machine
     from reput.core import MessageStore
-    from reput.engine.stores.runners import RunnerName
+    from reput.engine.stores import RunnerName
     from reput.engine.writer import WritableStore
 
 FORMATS = ("text", "json", "jsonl", "csv")
@@ -373,7 +373,7 @@ def open_from(
     index: str | None,
 ) -> MessageStore:
     """Open a store to read it. Raises the errors of `reput.engine.stores.open_store`."""
-    from reput.engine.stores.open_store import open_store
+    from reput.engine.stores import open_store
 
     return open_store(
         store,
@@ -555,7 +555,7 @@ def own(
 
     Raises StoreNotFoundError, StoreLockedError if a broker runs on it, and the errors of `open_store`.
     """
-    from reput.engine.stores.open_store import open_store
+    from reput.engine.stores import open_store
 
     Location.refuse_url(store)
     StoreLog(store).list()  # Fail if the store does not exist, because open_store would create it.

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from reput.base import lines_of, nearest_first, printable
-from reput.core.query.message_table import PIPED_WIDTH
+from reput.base import PIPED_WIDTH, lines_of, nearest_first, printable
 from reput.errors import UsageError
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def warn(*lines: object) -> None:
 
 def print_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
     """Print each row as a JSON object on a line of its own. Characters without a glyph are escaped."""
-    from reput.core import visible
+    from reput.base import visible
 
     for row in rows:
         click.echo(visible(json.dumps(row, ensure_ascii=False)))

@@ -31,7 +31,7 @@ from reput.cli.put_view import (
 )
 from reput.engine.messages.json_lines import LineError
 from reput.engine.messages.put_lines import LinesPut
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.engine.writer import Message, WritableStore
 from reput.errors import UsageError
 

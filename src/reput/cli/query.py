@@ -37,9 +37,8 @@ from reput.format.commit_log import read_size_and_physical_offset
 from reput.io import Location
 
 if TYPE_CHECKING:
-    from reput.core import Coverage, LocatedRecord, MessageStore
-    from reput.core.query.answers import QueryRecords
-    from reput.engine.stores import Asked
+    from reput.core import Coverage, LocatedRecord, MessageStore, QueryRecords
+    from reput.engine.stores import FindRequest
 
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -61,7 +60,7 @@ class Answer:
     @classmethod
     def of(cls, found: QueryRecords) -> Answer:
         """Return an answer that `MessageStore.find_records` found, with its coverage."""
-        from reput.core.query.answers import answer_in_words
+        from reput.core import answer_in_words
 
         remarks = list(answer_in_words(found, "--after"))
         damage = [str(lost) for lost in found.coverage.unreadable]
@@ -128,14 +127,12 @@ def advise_to_prove(coverage: Coverage, store: str) -> None:
     """Print advice on stderr if an answer relies on IndexFiles that were only spot-checked."""
     count = coverage.spot_checked_files
     if count:
-        from reput.core.query.answers import index_files_in_words
-
         # With --archive, `store` consists of the path of the archive and the path of the store. Advise to run
         # `reput prove` on the store only, because the archive's indexes need no proof.
         both = Location.split(store)
         store = store if both is None else both[1]
         warn(
-            f"{index_files_in_words(count)} {'is' if count == 1 else 'are'} not proven, only spot-checked; "
+            f"{counted(count, 'IndexFile')} {'is' if count == 1 else 'are'} not proven, only spot-checked; "
             f"to prove all: reput prove {shlex.quote(store)}"
         )
 
@@ -239,9 +236,9 @@ def command(
     if store is None and (compat or after is not None):
         raise UsageError("--compat and --after work with one store only")
     if key is None or store is None:
-        from reput.engine.stores import Asked
+        from reput.engine.stores import FindRequest
 
-        asked = Asked.of(key, message_id, topic, begin, end, tags, limit)
+        asked = FindRequest.of(key, message_id, topic, begin, end, tags, limit)
         if store is None:
             return ask_stores(targets, asked, layout, csv_safe, opening)
         return ask_one(store, asked, layout, csv_safe, opening)
@@ -285,9 +282,11 @@ def _ask_by_key(
     return FOUND if answer.records else NOT_FOUND
 
 
-def ask_one(store: str, asked: Asked, layout: str, csv_safe: bool, opening: dict[str, Any]) -> int:
+def ask_one(
+    store: str, asked: FindRequest, layout: str, csv_safe: bool, opening: dict[str, Any]
+) -> int:
     """Query one store by id, text, or topic and time; print the answer, and return the exit code."""
-    from reput.engine.stores.find import BY_QUEUES
+    from reput.engine.stores import BY_QUEUES
 
     with open_from(store, **opening) as opened:
         found = asked.answer(opened)
@@ -316,14 +315,17 @@ def ask_one(store: str, asked: Asked, layout: str, csv_safe: bool, opening: dict
 
 
 def ask_stores(
-    targets: GivenStores, asked: Asked, layout: str, csv_safe: bool, opening: dict[str, Any]
+    targets: GivenStores, asked: FindRequest, layout: str, csv_safe: bool, opening: dict[str, Any]
 ) -> int:
     """Query several stores, print one answer, and return the exit code."""
-    from reput.engine.stores.find import find_in
+    from reput.engine.stores import find_by
 
     stores = targets.named()
     with stores_bar(len(stores)) as on_answer:
-        found = find_in(stores, asked, on_answer=on_answer, may_fork=True, **opening)
+        found = find_by(
+            stores, asked.answer, asked.limit, on_answer,
+            is_by_time=asked.is_by_time, may_fork=True, **opening,
+        )  # fmt: skip
     FoundPrinter(layout, is_safe=csv_safe).print(found.messages)
     if layout == "text" and found.messages:
         click.echo()

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reput.base import json_text
 from reput.cli.output import chosen_charset, console
-from reput.core import LocatedRecord, json_text
-from reput.core.query.message_table import MessageTable
+from reput.core import LocatedRecord, MessageTable
 from reput.engine.messages import (
     MESSAGE_COLUMNS,
     RecordLines,

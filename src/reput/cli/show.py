@@ -130,8 +130,7 @@ def command(
 def _show_of_stores(
     targets: GivenStores, which: str, topic: str | None, layout: str, opening: dict[str, Any]
 ) -> int:
-    from reput.engine.stores import FoundMessage
-    from reput.engine.stores.find import find_by
+    from reput.engine.stores import FoundMessage, find_by
 
     is_place = _is_offset(which) or _QUEUE_PLACE.fullmatch(which) is not None
     stores = targets.named()
@@ -168,8 +167,7 @@ def _show_of_stores(
 
 def _answer_of(store: MessageStore, which: str, topic: str | None) -> QueryResult:
     """Return the answer of one of several stores. If the store does not have the message, the answer is empty."""
-    from reput.core import answer_of
-    from reput.core.query.named_places import answer_at
+    from reput.core import answer_at, answer_of
 
     if _is_offset(which):
         return answer_at(store, int(which))
@@ -230,7 +228,7 @@ def _print(message: MessageExt, layout: str, store: str | None = None) -> None:
 
         print_csv([message])
     elif layout == "json":
-        from reput.core import visible
+        from reput.base import visible
         from reput.engine.messages import message_fields
 
         fields = {**message_fields(message), "tags_code": _tags_code(message)}

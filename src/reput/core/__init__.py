@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from reput.core.index.geometry import IndexGeometry as IndexGeometry
     from reput.core.index.key_index import IndexPart as IndexPart
     from reput.core.index.key_index import KeyIndex as KeyIndex
+    from reput.core.index.key_index import NamedKey as NamedKey
     from reput.core.index.key_index import TimeWindow as TimeWindow
+    from reput.core.index.key_index import names_of as names_of
     from reput.core.index.plan import Segment as Segment
     from reput.core.index.reader import IndexFileReader as IndexFileReader
     from reput.core.index.reader import index_paths as index_paths
@@ -85,35 +87,56 @@ if TYPE_CHECKING:
     from reput.core.log.waiting import wait_for_log as wait_for_log
     from reput.core.log.walk import LogWalk as LogWalk
     from reput.core.log.walk import newest_timestamp as newest_timestamp
+    from reput.core.query.answers import PulledBody as PulledBody
+    from reput.core.query.answers import PulledRecords as PulledRecords
     from reput.core.query.answers import PullResult as PullResult
     from reput.core.query.answers import PullStatus as PullStatus
+    from reput.core.query.answers import QueryMessageResult as QueryMessageResult
+    from reput.core.query.answers import QueryOffsetResult as QueryOffsetResult
+    from reput.core.query.answers import QueryProgress as QueryProgress
     from reput.core.query.answers import QueryRecords as QueryRecords
     from reput.core.query.answers import QueryResult as QueryResult
     from reput.core.query.answers import UnreadableMessages as UnreadableMessages
+    from reput.core.query.answers import answer_at as answer_at
+    from reput.core.query.answers import answer_in_words as answer_in_words
+    from reput.core.query.answers import answer_of as answer_of
     from reput.core.query.answers import coverage_fields as coverage_fields
     from reput.core.query.answers import coverage_in_words as coverage_in_words
-    from reput.core.query.body_text import body_text as body_text
-    from reput.core.query.body_text import charset_name as charset_name
+    from reput.core.query.answers import coverage_of_id as coverage_of_id
     from reput.core.query.by_time import messages_of_topic as messages_of_topic
     from reput.core.query.by_time import volume_of_topic as volume_of_topic
+    from reput.core.query.compat import is_time_matched as is_time_matched
+    from reput.core.query.compat import select_physical_offsets as select_physical_offsets
     from reput.core.query.evidence import Coverage as Coverage
     from reput.core.query.evidence import Evidence as Evidence
+    from reput.core.query.evidence import IndexedRange as IndexedRange
+    from reput.core.query.evidence import Question as Question
     from reput.core.query.evidence import joined as joined
+    from reput.core.query.evidence import within_range as within_range
+    from reput.core.query.inner_batch import OpenBatch as OpenBatch
+    from reput.core.query.inner_batch import inner_records as inner_records
     from reput.core.query.inner_batch import is_inner_batch as is_inner_batch
+    from reput.core.query.inner_batch import open_batch as open_batch
     from reput.core.query.inner_batch import unwrap as unwrap
-    from reput.core.query.json_text import has_control as has_control
-    from reput.core.query.json_text import json_text as json_text
-    from reput.core.query.json_text import visible as visible
+    from reput.core.query.inner_batches import InnerBatches as InnerBatches
     from reput.core.query.message_store import MessageStore as MessageStore
-    from reput.core.query.named_places import answer_of as answer_of
-    from reput.core.query.named_places import coverage_of_id as coverage_of_id
+    from reput.core.query.message_text import BodyText as BodyText
+    from reput.core.query.message_text import MessageTable as MessageTable
+    from reput.core.query.message_text import body_hex as body_hex
+    from reput.core.query.message_text import body_preview as body_preview
+    from reput.core.query.message_text import body_text as body_text
+    from reput.core.query.message_text import charset_name as charset_name
+    from reput.core.query.message_text import message_lines as message_lines
+    from reput.core.query.predicates import KeyAnywherePredicate as KeyAnywherePredicate
+    from reput.core.query.predicates import KeyPredicate as KeyPredicate
+    from reput.core.query.predicates import UniqueKeysPredicate as UniqueKeysPredicate
     from reput.core.query.pull import wanted_tags as wanted_tags
+    from reput.core.query.pull_records import load_pull_kernel as load_pull_kernel
     from reput.core.query.shared_store import AnyStore as AnyStore
     from reput.core.query.shared_store import MissingStore as MissingStore
     from reput.core.query.shared_store import SharedStore as SharedStore
     from reput.core.query.tail import LogTail as LogTail
     from reput.core.query.tail import TailFilter as TailFilter
-    from reput.core.query.wanted import WantedKey as WantedKey
     from reput.core.queues.folders import QueueFolder as QueueFolder
     from reput.core.queues.folders import offset_entries as offset_entries
     from reput.core.queues.folders import parse_queue_id as parse_queue_id

@@ -25,6 +25,7 @@ LAST_OFFSET_KEY, LAST_TIME_KEY = b"lastOffsetPy", b"lastStoreTimeStamp"
 HOUR_MS = 3_600_000
 KEY_TYPE, TAG_TYPE, UNIQUE_TYPE = "K", "T", "U"
 _LONG = struct.Struct(">q")
+_LATEST = (1 << 63) - 1
 _SEPARATOR = "@"
 _LEAST_BYTES = 2 * _LONG.size + len("@t@U@u@")
 
@@ -53,7 +54,14 @@ def hour_of(store_timestamp: int) -> int:
 
 def first_of_hour(hour: int) -> bytes:
     """Return the common prefix of all keys of an hour."""
-    return _LONG.pack(hour)
+    return _LONG.pack(min(hour, _LATEST))
+
+
+def first_of_topic(hour: int, before: bytes | None = None) -> bytes:
+    """Return the least key of an hour's items, or of its items after those of the topic `before`."""
+    begin = first_of_hour(hour) + _SEPARATOR.encode()
+    # "A" is the byte that follows the separator.
+    return begin if before is None else begin + before + b"A"
 
 
 def prefixes(hour: int, name: IndexedKey) -> tuple[bytes, bytes]:
@@ -95,6 +103,16 @@ def item_offset(key: bytes) -> int | None:
     """Return the physical offset of any item; None for the progress marks and for malformed keys."""
     is_item = len(key) >= _LEAST_BYTES and key[_LONG.size : _LONG.size + 1] == _SEPARATOR.encode()
     return int(_LONG.unpack_from(key, len(key) - _LONG.size)[0]) if is_item else None
+
+
+def decode_hour(item: bytes) -> int:
+    """Return the hour of an item."""
+    return int(_LONG.unpack_from(item)[0])
+
+
+def topic_of(item: bytes) -> bytes:
+    """Return the topic of an item, encoded."""
+    return item[_LONG.size + 1 :].partition(_SEPARATOR.encode())[0]
 
 
 def decode_offset(value: bytes | None) -> int | None:

@@ -2,7 +2,7 @@
 
 A value is a range of bytes in a buffer, with a kind. All rows are measured first, so that all columns can be written
 into one buffer of the right size. Each value is written at the cursor of its row, and moves the cursor.
-`reput.core.query.json_text` has the rules of escaping; its table of invisible characters is an argument. UTF-8 is read
+`reput.base.visible_json` has the rules of escaping; its table of invisible characters is an argument. UTF-8 is read
 as Java does (`reput.kernels.java_utf8`): malformed bytes are written as U+FFFD.
 """
 

@@ -36,7 +36,7 @@ from reput.io import Archive, ArchiveFiles, ArchiveStorage, JoinedStorage, Parqu
 
 if TYPE_CHECKING:
     from reput.core.index.forms import IndexOf
-    from reput.core.index.key_index import TimeWindow
+    from reput.core.index.key_index import NamedKey, TimeWindow
 
 _Offsets = npt.NDArray[np.int64]
 # Reading one row of the index takes as long as scanning this many bytes of the log.
@@ -247,6 +247,12 @@ class ArchiveIndex:
         """See `KeyIndex.compared`. Nothing is compared: an archive's index covers whole log files."""
         return iter(())
 
+    def lost_records(
+        self, names: Collection[NamedKey], window: TimeWindow | None
+    ) -> Iterator[tuple[NamedKey, OffsetRange]]:
+        """See `KeyIndex.lost_records`. There are none: all entries are in parts."""
+        return iter(())
+
     def _all(self) -> Iterator[IndexPart]:
         read = {file.start for file in self._log.files if file.known is not None}
         for part in self._keys:
@@ -337,6 +343,12 @@ class ContinuedIndex:
     def compared(self, within: OffsetRange) -> Iterator[tuple[int, OffsetRange | None]]:
         """See `KeyIndex.compared`."""
         return self._newer.compared(within)
+
+    def lost_records(
+        self, names: Collection[NamedKey], window: TimeWindow | None
+    ) -> Iterator[tuple[NamedKey, OffsetRange]]:
+        """See `KeyIndex.lost_records`."""
+        return self._newer.lost_records(names, window)
 
     @property
     def newest_entry(self) -> int:

@@ -22,6 +22,7 @@ from reput.core.index.key_index import (
     IndexPart,
     KeyHashes,
     KeyIndex,
+    NamedKey,
     TimeWindow,
 )
 from reput.core.index.reader import IndexFileReader
@@ -240,6 +241,12 @@ class IndexFiles:
         for span in self._spans[begin:end]:
             last = self._verdicts[span.file].last
             yield from compared(span.file, self._log, last, within)
+
+    def lost_records(
+        self, names: Collection[NamedKey], window: TimeWindow | None
+    ) -> Iterator[tuple[NamedKey, OffsetRange]]:
+        """See `KeyIndex.lost_records`. There are none: `compared` needs no keys."""
+        return iter(())
 
     def _changed(self, files: Collection[_Judged]) -> set[IndexFileReader]:
         """Return the files that have changed, or whose log files have changed, since their `Verdict` was decided."""

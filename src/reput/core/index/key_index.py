@@ -71,6 +71,19 @@ class TimeWindow(NamedTuple):
     end: int
 
 
+class NamedKey(NamedTuple):
+    """A unique key, or a part of KEYS, in a topic; in all topics if the topic is None."""
+
+    topic: str | None
+    key: str
+
+
+def names_of(topics: Iterable[str] | None, keys: Iterable[str]) -> list[NamedKey]:
+    """Return each key in each topic. `topics` None stands for all topics."""
+    named: Iterable[str | None] = (None,) if topics is None else topics
+    return [NamedKey(topic, key) for topic in named for key in keys]
+
+
 class Candidate(NamedTuple):
     """An entry of an index: the hash of a key, and the offset of a message that should have the key."""
 
@@ -234,6 +247,19 @@ class KeyIndex(Protocol):
         Yield the physical offset of each record and, if it has lost a key of an entry (`IndexPart.lost_record`), its
         range. The entries are those at the last call of `parts`, and the records are read now. A range with many
         entries has entries of another state of the log, so nothing is yielded for it.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        ...
+
+    def lost_records(
+        self, names: Collection[NamedKey], window: TimeWindow | None
+    ) -> Iterator[tuple[NamedKey, OffsetRange]]:
+        """Yield keys, and the ranges of records that have lost them, according to entries that no part has.
+
+        Args:
+            names: The keys.
+            window: The store times of the records; None for all times.
 
         Raises StoreAccessError, StoreChangedError.
         """

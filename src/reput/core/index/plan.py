@@ -8,12 +8,12 @@ after the last index entry is read for every query, because a broker may be writ
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from reput.base import Finding
-from reput.core.index.key_index import IndexPart, KeyIndex
+from reput.core.index.key_index import IndexPart, KeyIndex, NamedKey, TimeWindow
 from reput.core.index.search import without_keys
 from reput.core.log.files import CommitLogFile, lost_end
 from reput.core.log.keyed_record import KeyedRecord, read_keyed_record
@@ -140,6 +140,19 @@ class Planner:
         if known is None or not all(map(self._is_unchanged, known.records)):
             known = self._compared[start, stop] = self._compare(start, stop)
         return known.damage
+
+    def lost_records(
+        self, names: Collection[NamedKey], window: TimeWindow | None = None
+    ) -> list[tuple[NamedKey, Finding]]:
+        """Return keys, and a finding for each record that has lost one, according to entries that no part has.
+
+        See `KeyIndex.lost_records`. Raises StoreAccessError, StoreChangedError.
+        """
+        return [
+            (name, finding)
+            for name, lost in self._index.lost_records(names, window)
+            for finding in without_keys(self._log, [lost])
+        ]
 
     def _compare(self, start: int, stop: int) -> ComparedRecords:
         pairs = list(self._index.compared(OffsetRange(start, stop)))

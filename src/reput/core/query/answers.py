@@ -1,4 +1,4 @@
-"""Answers of a store, and their coverage."""
+"""Answers of a store, their coverage, and the answers to questions that name a place in the log."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from reput.base import Finding, printable, table_of, time_of
+from reput.base import Finding, counted, printable, table_of, time_of
 from reput.core.index.key_index import Basis
+from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import LocatedRecord
-from reput.core.query.evidence import Coverage
+from reput.core.query.evidence import Coverage, Evidence, Question
+from reput.core.queues.queue_index import finding_of
+from reput.core.store.store_reader import StoreReader
+from reput.errors import CorruptMessageError, MessageNotFoundError
 from reput.format.commit_log import MessageExt
+from reput.format.message_id import decode_offset_id
 
 # A notebook shows this many messages of an answer.
 _MOST_SHOWN = 20
@@ -63,7 +68,7 @@ class QueryResult:
 
     def _lines(self) -> Iterator[str]:
         # Imported here, because few answers are printed.
-        from reput.core.query.message_table import message_lines
+        from reput.core.query.message_text import message_lines
 
         if self.messages:
             yield from message_lines(self.messages)
@@ -135,16 +140,10 @@ class QueryOffsetResult:
     index_last_update_physical_offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class QueryMessageResult:
-    """Physical offsets of the messages found, and store time and physical offset of the newest item in the index.
+class QueryMessageResult(QueryOffsetResult):
+    """A QueryOffsetResult whose messages are in the order of a broker's answer."""
 
-    The messages are in the order of a broker's answer.
-    """
-
-    physical_offsets: tuple[int, ...]
-    index_last_update_timestamp: int = 0
-    index_last_update_physical_offset: int = 0
+    __slots__ = ()
 
 
 class PullStatus(StrEnum):
@@ -257,7 +256,7 @@ def coverage_in_words(coverage: Coverage) -> Iterator[str]:
     """Yield sentences about the coverage, one per line."""
     archived = coverage.archive_indexes
     files = coverage.indexed_files - archived
-    ways = [f"through {index_files_in_words(files)} ({_bases(coverage)})"] if files else []
+    ways = [f"through {counted(files, 'IndexFile')} ({_bases(coverage)})"] if files else []
     if archived:
         indexes = "1 index" if archived == 1 else f"{archived:,} indexes"
         ways.append(f"through {indexes} of the archive")
@@ -273,11 +272,6 @@ def coverage_in_words(coverage: Coverage) -> Iterator[str]:
         lost = f"{coverage.unreadable_bytes:,} bytes could not be read"
         yield f"{lost}: messages in it are missing from this answer."
     yield from coverage.notes
-
-
-def index_files_in_words(count: int) -> str:
-    """Return a count in words: `1 IndexFile`, `12 IndexFiles`."""
-    return f"{count:,} IndexFile{'' if count == 1 else 's'}"
 
 
 def _bases(coverage: Coverage) -> str:
@@ -300,3 +294,47 @@ def coverage_fields(coverage: Coverage) -> dict[str, Any]:
         "problems": [one.as_json() for one in coverage.problems],
         "notes": list(coverage.notes),
     }
+
+
+def answer_of(store: StoreReader, message: MessageExt) -> QueryResult:
+    """Return the answer to a question that names the place of a message, which was read there."""
+    place = OffsetRange(message.physical_offset, message.physical_offset + message.size_bytes)
+    evidence = Evidence(store.commit_log.source.name)
+    evidence.scanned(*place)
+    question = Question(topics=frozenset({message.topic}))
+    return QueryResult((message,), None, evidence.coverage(place, question=question))
+
+
+def answer_at(store: StoreReader, physical_offset: int) -> QueryResult:
+    """Return the message that begins at a physical offset, or an empty answer if no message begins there.
+
+    Raises CorruptMessageError, StoreAccessError, StoreChangedError.
+    """
+    try:
+        return answer_of(store, store.get(physical_offset))
+    except MessageNotFoundError:
+        log = store.commit_log
+        start = min(max(physical_offset, log.min_offset), log.files_end)
+        place = OffsetRange(start, min(max(physical_offset + 1, start), log.files_end))
+        evidence = Evidence(log.source.name)
+        evidence.scanned(*place)
+        return QueryResult((), None, evidence.coverage(place))
+
+
+def coverage_of_id(store: StoreReader, message_id: str) -> Coverage | None:
+    """Return the coverage of the place that an offset id without a message names; None if it names no place in the log.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    log = store.commit_log
+    try:
+        offset = decode_offset_id(message_id).physical_offset
+        if not log.min_offset <= offset < log.files_end:
+            return None
+        return answer_at(store, offset).coverage
+    except CorruptMessageError as error:
+        evidence = Evidence(log.source.name)
+        evidence.damage.append(finding_of(error))
+        return evidence.coverage(OffsetRange(error.physical_offset, error.physical_offset + 1))
+    except ValueError:
+        return None

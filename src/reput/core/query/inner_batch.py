@@ -53,6 +53,16 @@ def unwrap(message: MessageExt) -> tuple[MessageExt, ...]:
     return tuple(_messages(_opened(message)))
 
 
+class InnerSpan(NamedTuple):
+    """The place of one message in the data of a batch: its flag, and the positions of body and properties."""
+
+    flag: int
+    body_at: int
+    body_end: int
+    properties_at: int
+    end: int
+
+
 class OpenBatch(NamedTuple):
     """An inner batch, and its decompressed body, which contains the messages one after the other."""
 
@@ -61,7 +71,28 @@ class OpenBatch(NamedTuple):
 
     def message_count(self) -> int:
         """Return the number of messages. Raises CorruptMessageError as `unwrap` does."""
-        return sum(1 for _ in spans(self))
+        return sum(1 for _ in self.spans())
+
+    def spans(self) -> Iterator[InnerSpan]:
+        """Yield the places of the messages, in order. Raises CorruptMessageError as `unwrap` does."""
+        outer, data = self
+        position, number = 0, 0
+        while position < len(data):
+            if len(data) - position < _HEAD.size + _PROPERTIES.size:
+                raise _corrupt(
+                    outer, f"{len(data) - position} bytes are too few for an inner message"
+                )
+            size, _, _, flag, body_bytes = _HEAD.unpack_from(data, position)
+            body_end = position + _HEAD.size + body_bytes
+            properties_at = body_end + _PROPERTIES.size
+            if body_bytes < 0 or properties_at > len(data):
+                raise _corrupt(outer, f"inner message {number} reaches past the end of the batch")
+            (properties_bytes,) = _PROPERTIES.unpack_from(data, body_end)
+            end = properties_at + properties_bytes
+            if properties_bytes < 0 or end > len(data) or size != end - position:
+                raise _corrupt(outer, f"the lengths of inner message {number} do not add up")
+            yield InnerSpan(flag, position + _HEAD.size, body_end, properties_at, end)
+            position, number = end, number + 1
 
 
 def open_batch(record: bytes, layout: RecordLayout) -> OpenBatch:
@@ -134,40 +165,10 @@ def _record(
     )
 
 
-class InnerSpan(NamedTuple):
-    """The place of one message in the data of a batch: its flag, and the positions of body and properties."""
-
-    flag: int
-    body_at: int
-    body_end: int
-    properties_at: int
-    end: int
-
-
-def spans(batch: OpenBatch) -> Iterator[InnerSpan]:
-    """Yield the places of a batch's messages, in order. Raises CorruptMessageError as `unwrap` does."""
-    outer, data = batch
-    position, number = 0, 0
-    while position < len(data):
-        if len(data) - position < _HEAD.size + _PROPERTIES.size:
-            raise _corrupt(outer, f"{len(data) - position} bytes are too few for an inner message")
-        size, _, _, flag, body_bytes = _HEAD.unpack_from(data, position)
-        body_end = position + _HEAD.size + body_bytes
-        properties_at = body_end + _PROPERTIES.size
-        if body_bytes < 0 or properties_at > len(data):
-            raise _corrupt(outer, f"inner message {number} reaches past the end of the batch")
-        (properties_bytes,) = _PROPERTIES.unpack_from(data, body_end)
-        end = properties_at + properties_bytes
-        if properties_bytes < 0 or end > len(data) or size != end - position:
-            raise _corrupt(outer, f"the lengths of inner message {number} do not add up")
-        yield InnerSpan(flag, position + _HEAD.size, body_end, properties_at, end)
-        position, number = end, number + 1
-
-
 def _messages(batch: OpenBatch) -> Iterator[MessageExt]:
     outer, data = batch
     sys_flag = outer.sys_flag & ~_OUTER_FLAGS
-    for number, span in enumerate(spans(batch)):
+    for number, span in enumerate(batch.spans()):
         body = data[span.body_at : span.body_end]
         yield replace(
             outer, queue_offset=outer.queue_offset + number, flag=span.flag, sys_flag=sys_flag, body=body,

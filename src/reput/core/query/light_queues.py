@@ -13,7 +13,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from reput.base import Finding, Kind
+from reput.core.log.files import CommitLogFile
 from reput.core.log.offset_range import OffsetRange
+from reput.core.log.queued_record import further_places
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.samples import sampled_records
 from reput.core.queues.kinds import is_light
 from reput.errors import StoreNotFoundError
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 
 # A scan of this many bytes takes about a second.
 _MOST_BYTES = 256 << 20
+# In a longer log, messages at this many places are read.
+_PLACES = 64
 # Number of topics that are remembered, which bounds the memory.
 _MOST_TOPICS = 1 << 16
 
@@ -61,14 +67,17 @@ def _topics_in(store: StoreReader, ranges: Sequence[OffsetRange]) -> Iterator[se
 
 
 class LightTopics:
-    """The light topics that messages of a log name. Each part of the log is scanned once."""
+    """The light topics that messages of a log name. Each part of the log is scanned once; a long log is sampled."""
 
     def __init__(self, store: StoreReader) -> None:
         self._store, self._until = store, 0
         self._topics: set[str] = set()
+        self._sampled: tuple[CommitLogFile, ...] = ()
 
     def has(self, topic: str) -> bool:
-        """Return whether the log names this light topic; False if too much of the log would have to be scanned.
+        """Return whether the log is known to name this light topic.
+
+        If too much of the log would have to be scanned, only messages at some places are read.
 
         Raises StoreAccessError, StoreChangedError.
         """
@@ -82,9 +91,24 @@ class LightTopics:
             if file.end > self._until and file.start < end
         ]
         if sum(part.size_bytes for part in ranges) > _MOST_BYTES:
-            return False
+            if self._sampled != log.files:
+                self._sampled = log.files
+                self._add(_topics_at(log, OffsetRange(log.min_offset, end)))
+            return topic in self._topics
         for topics in _topics_in(store, ranges):
-            if len(self._topics) < _MOST_TOPICS:
-                self._topics |= topics
+            self._add(topics)
         self._until = max(self._until, end)
         return topic in self._topics
+
+    def _add(self, topics: set[str]) -> None:
+        if len(self._topics) < _MOST_TOPICS:
+            self._topics |= topics
+
+
+def _topics_at(log: CommitLogReader, within: OffsetRange) -> set[str]:
+    """Return the topics of the further queues of messages at some places."""
+    # Each place of a remote log takes a request over the network.
+    if not log.source.is_local:
+        return set()
+    records = sampled_records(log, within, _PLACES)
+    return {topic for record in records for topic, *_ in further_places(record)}

@@ -22,6 +22,8 @@ from reput.core.query.answers import (
     QueryRecords,
     QueryResult,
     UnreadableMessages,
+    answer_of,
+    coverage_of_id,
 )
 from reput.core.query.compat import (
     BrokerView,
@@ -33,12 +35,10 @@ from reput.core.query.compat import (
     query_records,
 )
 from reput.core.query.evidence import joined
-from reput.core.query.named_places import answer_of, coverage_of_id
-from reput.core.query.pull import Pulled, get_by_queue, pull, queue_times
+from reput.core.query.predicates import KeyAnywherePredicate, KeyPredicate, UniqueKeyPredicate
+from reput.core.query.pull import Pulled, QueuePlace, get_by_queue, pull, queue_times
 from reput.core.query.queue_ends import LostQueueError, QueueEnds
-from reput.core.query.queue_place import QueuePlace
 from reput.core.query.search import Search, Unindexed, find_end, search_steps
-from reput.core.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
 from reput.core.query.window_evidence import WindowEvidence
 from reput.core.queues.queue_index import QueueReader, finding_of
 from reput.core.store.store_reader import ReaderOptions, StoreReader
@@ -289,7 +289,7 @@ class MessageStore(StoreReader):
         if not places:
             return found
         search = Search(
-            self.commit_log, WantedKeyAnywhere(tuple(places), key),
+            self.commit_log, KeyAnywherePredicate(tuple(places), key),
             begin=bounds.get("begin"), end=bounds.get("end"), after=bounds.get("after"),
             limit=_MOST_WAITING, most_scanned_bytes=_MOST_SCANNED_BYTES,
         )  # fmt: skip
@@ -316,8 +316,8 @@ class MessageStore(StoreReader):
 
     def _wanted_key(self, topic: str | None, key: str) -> Wanted:
         if topic is None:
-            return WantedKeyAnywhere(self._all_topics(), key)
-        return WantedKey(topic, key)
+            return KeyAnywherePredicate(self._all_topics(), key)
+        return KeyPredicate(topic, key)
 
     @checked
     def find_by_id(self, message_id: str, topic: str | None = None) -> QueryResult:
@@ -345,7 +345,7 @@ class MessageStore(StoreReader):
                 arguments=["topic"],
             )
         batch_topics = None if topic is None else topics
-        found = self._search(WantedUniqueKey(topics, message_id), batch_topics)
+        found = self._search(UniqueKeyPredicate(topics, message_id), batch_topics)
         result = self._noted(found, topic, message_id).decoded()
         # Without a message, the id may be that of an unreadable message. Then the answer is incomplete.
         place = None if result.messages else coverage_of_id(self, message_id)
@@ -733,7 +733,7 @@ class MessageStore(StoreReader):
         """Return all messages that match `wanted`, newest first.
 
         Args:
-            wanted: a condition on the keys of messages, for example a `WantedUniqueKeys`
+            wanted: a condition on the keys of messages, for example a `UniqueKeysPredicate`
             batch_topics: topics whose inner batches are searched, None for all
             bounds: as in `query`, which raises the same errors
         """

@@ -20,8 +20,7 @@ import numpy.typing as npt
 from reput.core.log.files import CommitLogFile
 from reput.core.log.reader import CommitLogReader
 from reput.core.query.answers import PulledBody, PulledRecords, PullStatus
-from reput.core.query.pull import Pulled, wanted_tags
-from reput.core.query.queue_place import QueuePlace
+from reput.core.query.pull import Pulled, QueuePlace, wanted_tags
 from reput.core.queues.reader import ConsumeQueueReader
 from reput.core.store.store_reader import StoreReader
 from reput.errors import StoreError

@@ -13,7 +13,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from reput.base import Finding
-from reput.core.index.key_index import ARCHIVED_KEYS, IndexPart, TimeWindow, UntrustedIndexError
+from reput.core.index.key_index import (
+    ARCHIVED_KEYS,
+    IndexPart,
+    TimeWindow,
+    UntrustedIndexError,
+    names_of,
+)
 from reput.core.index.plan import Planner, Segment
 from reput.core.index.search import IndexSearch, lost_keys
 from reput.core.log.files import CommitLogFile
@@ -244,6 +250,10 @@ class Search:
         start = self._log.min_offset if cursor is None else cursor
         answered = OffsetRange(start, max(min(self._log_end, self._before), start))
         self._evidence.damage += self._log.holes()
+        names = names_of(self._wanted.topics, self._wanted.keys)
+        self._evidence.damage += [
+            lost for _, lost in self._planner.lost_records(names, self._window)
+        ]
         for search in self._further.values():
             self._evidence.damage += [one for one in search.damage if one.start < self._log_end]
         # A search that continues at a cursor goes backwards from there, and does not include the end of the log. So do

@@ -33,7 +33,7 @@ from reput.core.log.samples import sampled_records
 from reput.core.log.walk import LogWalk
 from reput.core.query.evidence import Coverage, Evidence, Question, bytes_of
 from reput.core.query.message_store import MessageStore
-from reput.core.query.queue_place import QueuePlace, is_in_place
+from reput.core.query.pull import QueuePlace, is_in_place
 from reput.core.query.window_evidence import WindowEvidence, lost_beside
 from reput.core.queues.queue_index import LostEntriesError, QueueReader, finding_of
 from reput.errors import (
@@ -459,7 +459,14 @@ class LogTail:
         if missing > 0 and dispatched > self._log.min_offset:
             found = self._before(dispatched, missing) + found
         self._report_bad_bodies(found)
+        if count > 0:
+            self._report_uncovered(found[0].physical_offset if len(found) == count else None)
         return found
+
+    def _report_uncovered(self, cursor: int | None) -> None:
+        """Report why the answer's evidence does not cover the log from the oldest message to the end."""
+        known = set(self.damage)
+        self.damage += [lost for lost in self.coverage(cursor).unreadable if lost not in known]
 
     def coverage(self, cursor: int | None = None) -> Coverage:
         """Return the coverage of the messages that `last` returned. `cursor` is the oldest one if there are more."""
@@ -570,7 +577,9 @@ class LogTail:
             if walk.at_end:
                 self.position = walk.position
             if len(found) == count and walk.position > begin:
+                start = begin
                 break
+        self.damage += [lost for lost in self._log.holes() if lost.start >= start]
         return found
 
     def _before(self, stop: int, count: int) -> list[LocatedRecord]:

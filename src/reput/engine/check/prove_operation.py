@@ -13,8 +13,7 @@ from typing import Any, Unpack
 from reput.base import Report, checked, printable
 from reput.core import Proof, ReaderOptions
 from reput.engine.compare import prove_all
-from reput.engine.stores import takes_stores
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store, takes_stores
 from reput.errors import UsageError
 from reput.io import Location
 

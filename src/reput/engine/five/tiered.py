@@ -15,7 +15,7 @@ from os import PathLike
 from typing import NamedTuple
 
 from reput.base import Finding, Kind
-from reput.core import LocatedRecord, WantedKey, read_keyed_record
+from reput.core import KeyPredicate, LocatedRecord, read_keyed_record
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, StoreNotFoundError
 from reput.format.commit_log import (
     MIN_RECORD_BYTES,
@@ -322,7 +322,7 @@ class TieredStore:
 
         Raises StoreAccessError.
         """
-        predicate = WantedKey(topic, key)
+        predicate = KeyPredicate(topic, key)
         queues = {
             (posixpath.dirname(posixpath.dirname(q.log.folder)), q.queue_id): q
             for q in self.queues()

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from reput.core import has_control
+from reput.base import has_control
 from reput.errors import UsageError
 
 _JSON_TYPES = {

@@ -12,7 +12,8 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from reput.core import LocatedRecord, json_text
+from reput.base import json_text
+from reput.core import LocatedRecord
 from reput.format.bodies import sent_body
 from reput.format.commit_log import MessageExt
 from reput.format.java_string import encode_utf8, hash_map_order

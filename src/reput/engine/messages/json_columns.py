@@ -1,4 +1,4 @@
-"""Write columns as JSON with kernels (compiled functions), in the form of `reput.core.query.json_text`.
+"""Write columns as JSON with kernels (compiled functions), in the form of `reput.base.visible_json`.
 
 All rows of a batch are written at once.
 
@@ -19,8 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reput.core import json_text
-from reput.core.query.json_text import INVISIBLE_RANGES
+from reput.base import INVISIBLE_RANGES, json_text
 from reput.engine.messages.arrays import room
 from reput.kernels import json_rows as kernel
 from reput.kernels.json_rows import MISSING, PRESENT, SKIPPED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -63,12 +63,8 @@ class Chosen(NamedTuple):
             return False
         if self.runner == "auto" and self.master is None:
             return size_bytes >= SMALL_BYTES and has_spark()
-        if not has_spark():
-            argument, value = ("master", self.master) if self.master else ("runner", self.runner)
-            raise MissingExtraError(
-                f"{argument} {value}: PySpark is not installed: {INSTALL_SPARK}",
-                arguments=[argument],
-            )
+        argument, value = ("master", self.master) if self.master else ("runner", self.runner)
+        require_spark(f"{argument} {value}: PySpark is not installed", [argument])
         return True
 
 
@@ -83,6 +79,12 @@ def _check_session(runner: object) -> None:
 def has_spark() -> bool:
     """Return whether PySpark is installed, without importing it."""
     return find_spec("pyspark") is not None
+
+
+def require_spark(reason: str, arguments: Sequence[str] = ()) -> None:
+    """Raise MissingExtraError if PySpark is not installed. `reason` is the beginning of the error."""
+    if not has_spark():
+        raise MissingExtraError(f"{reason}: {INSTALL_SPARK}", arguments=arguments)
 
 
 @contextmanager

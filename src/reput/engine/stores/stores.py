@@ -346,7 +346,7 @@ def _of_path(path: str) -> NamedStore:
 def open_named(store: NamedStore, **reading: Any) -> MessageStore:
     """Open a NamedStore. Its own options override `reading`. Raises the errors of `open_store`."""
     path, of_store = store.arguments(joined=True)
-    from reput.engine.stores.open_store import open_store
+    from reput.engine.stores.opening import open_store
 
     opened: MessageStore = open_store(path, **_merged(open_store, reading, of_store))
     return opened

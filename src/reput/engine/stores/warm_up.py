@@ -6,12 +6,11 @@ These kernels write to stores, compare IndexFiles with the log, and answer queri
 from __future__ import annotations
 
 from reput.base import StoreConfig
-from reput.core import CommitLogReader, IndexFileReader, OffsetRange, TimeWindow
+from reput.core import CommitLogReader, IndexFileReader, OffsetRange, TimeWindow, load_pull_kernel
 from reput.core.index.long_chain import chain_pieces
 from reput.core.index.window_search import to_be_read
-from reput.core.query.pull_records import load_pull_kernel
 from reput.engine.compare import prove
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores.opening import open_store
 from reput.engine.writer import Message, delete_recovery_point
 from reput.format.index_file import index_key, key_hash
 from reput.io import Disk, Scratch

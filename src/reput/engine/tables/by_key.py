@@ -19,6 +19,7 @@ from reput.core import (
     StoreReader,
     find_log_end,
     lost_keys,
+    names_of,
 )
 from reput.core.index.key_index import Basis, TimeWindow, UntrustedIndexError
 from reput.core.index.plan import Planner
@@ -127,6 +128,8 @@ class IndexBesideLog:
                 damage = [lost for each in found for lost in each.damage]
                 for each in segments:
                     damage += [] if each.part is not None else planner.without_keys(*each.range)
+                names = names_of(topics, keys)
+                damage += [lost for _, lost in planner.lost_records(names)]
                 notes = store.notes_on_topics() if topics is None else ()
                 if with_rolled_back:
                     # A scan would not report a record that has lost its key, either.

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from reput.base import Progress, Runner
 from reput.core import NamedStore
-from reput.engine.stores import Chosen, bytes_of, local_runner, spark_session
-from reput.engine.stores.runners import INSTALL_SPARK, has_spark
+from reput.engine.stores import Chosen, bytes_of, local_runner, require_spark, spark_session
 from reput.engine.tables.lookup.arrow import Keys, Lookup, find
 from reput.engine.tables.lookup.lines import LineStyle
 from reput.engine.tables.lookup.local_files import (
@@ -22,7 +21,7 @@ from reput.engine.tables.lookup.local_files import (
     write_coverage,
 )
 from reput.engine.tables.lookup.warm_up import warm_up
-from reput.errors import MissingExtraError, UsageError
+from reput.errors import UsageError
 from reput.io import DISK, Bucket
 
 Shown = Callable[[], AbstractContextManager[Progress]]
@@ -132,9 +131,7 @@ class FileLookup(NamedTuple):
                 f"--keys, --output: --runner {chosen.runner} reads and writes only S3, GCS and Azure "
                 "URLs; omit --runner to use Spark"
             )
-        if not has_spark():
-            raise MissingExtraError(
-                "--keys, --output: only Spark can read and write URLs other than S3, GCS and Azure: "
-                f"{INSTALL_SPARK}"
-            )
+        require_spark(
+            "--keys, --output: only Spark can read and write URLs other than S3, GCS and Azure"
+        )
         return True

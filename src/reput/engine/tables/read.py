@@ -27,10 +27,10 @@ from reput.core import (
     WalkVerdict,
     end_for_rebuild,
     first_record,
+    inner_records,
 )
 from reput.core.log.scan_mode import ScanMode
 from reput.core.log.verdict import followed_damage
-from reput.core.query.inner_batch import inner_records
 from reput.engine.messages import (
     ALL_COLUMNS,
     BATCH_BYTES,

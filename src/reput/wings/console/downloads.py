@@ -14,7 +14,8 @@ from typing import IO, Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from reput.core import SharedStore, json_text
+from reput.base import json_text
+from reput.core import SharedStore
 from reput.engine.messages import MESSAGE_COLUMNS, csv_line, message_cells, message_fields
 from reput.engine.stores import FoundMessage
 from reput.errors import ReputError, UsageError

@@ -8,7 +8,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from reput.core import SharedStore, coverage_fields, json_text, volume_of_topic
+from reput.base import json_text
+from reput.core import SharedStore, coverage_fields, volume_of_topic
 from reput.errors import MessageNotFoundError, ReputError, UsageError
 from reput.wings.console import arguments
 from reput.wings.console.arguments import (

@@ -10,10 +10,8 @@ from fnmatch import fnmatchcase
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reput.base import printable
-from reput.core import MessageStore, SharedStore, body_text, coverage_in_words
-from reput.core.query.body_text import BodyText, body_hex
-from reput.core.query.json_text import indented
+from reput.base import indented, printable
+from reput.core import BodyText, MessageStore, SharedStore, body_hex, body_text, coverage_in_words
 from reput.errors import MessageNotFoundError, ReputError, StoreError
 from reput.format.bodies import pieces_of, sent_body, sent_pieces
 from reput.format.commit_log import MessageExt

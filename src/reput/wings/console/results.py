@@ -13,8 +13,7 @@ from threading import BoundedSemaphore
 from weakref import WeakValueDictionary
 
 from reput.base import did_you_mean, one_line
-from reput.core import MissingStore, SharedStore, coverage_in_words
-from reput.core.query.body_text import body_preview
+from reput.core import MissingStore, SharedStore, body_preview, coverage_in_words
 from reput.errors import ReputError
 from reput.format.commit_log import MessageExt
 from reput.wings.console.arguments import Failure, SearchForm

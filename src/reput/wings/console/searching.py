@@ -8,21 +8,20 @@ from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
-from reput.base import Finding, Kind
+from reput.base import Finding, Kind, json_text
 from reput.core import (
     Coverage,
     Evidence,
     MessageStore,
     OffsetRange,
     PullResult,
+    QueryProgress,
     QueryResult,
     SharedStore,
     TailFilter,
     joined,
-    json_text,
     messages_of_topic,
 )
-from reput.core.query.answers import QueryProgress
 from reput.engine.messages import message_fields
 from reput.engine.stores import Pasted
 from reput.errors import ReputError, UsageError

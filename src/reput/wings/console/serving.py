@@ -19,9 +19,9 @@ from typing import Any, Literal
 
 import click
 
-from reput.base import printable
+from reput.base import json_text, printable
 from reput.cli import FOUND, given_config, writer_settings
-from reput.core import NamedStore, SharedStore, json_text, replicas_of
+from reput.core import NamedStore, SharedStore, replicas_of
 from reput.engine.stores import stores_of
 from reput.errors import MissingExtraError, StoreAccessError, UsageError
 from reput.format.host import Host
@@ -229,7 +229,7 @@ class Serving:
         With synchronous flushing, the server, not the store, waits for a flush: one flush serves all waiting senders
         (group commit). So the store is always opened with asynchronous flushing.
         """
-        from reput.engine.stores.open_store import open_store
+        from reput.engine.stores import open_store
 
         store_of, _ = self._named.get(path, (None, {}))
         broker_config = (store_of and store_of.config) or self.broker_config

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.core import PLACES, CommitLogFile, FileScan
-from reput.core.query.inner_batch import open_batch, spans
+from reput.core import PLACES, CommitLogFile, FileScan, open_batch
 from reput.engine.rebuild import small_log
 from reput.engine.rebuild.warm_up import warm_up as warm_up_rebuild
 from reput.errors import StoreChangedError, StoreError
@@ -134,7 +133,7 @@ class Eraser:
         if not layout.sys_flag & SYS_FLAG_INNER_BATCH or is_compressed(layout.sys_flag):
             return False, True
         batch = open_batch(raw, layout)
-        inside = list(spans(batch))
+        inside = list(batch.spans())
         chosen = [
             span
             for number, span in enumerate(inside, batch.outer.queue_offset)

@@ -22,7 +22,7 @@ from typing import Any, Unpack
 
 from reput.base import Finding, FindingsReport, Kind, checked
 from reput.core import MessageStore, ReaderOptions
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.errors import MessageNotFoundError, StoreError
 from reput.format.commit_log import MessageExt
 from reput.format.properties import (

@@ -9,8 +9,7 @@ from typing import Any, Unpack
 
 from reput.base import Report, aligned, checked, format_duration, one_line
 from reput.core import ReaderOptions
-from reput.engine.stores import takes_stores
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store, takes_stores
 from reput.errors import UsageError
 from reput.wings.serve import GroupLag, QueueLag, consumer_lag, group_lags
 

@@ -23,8 +23,7 @@ from reput.base import (
 )
 from reput.core import ReaderOptions
 from reput.engine.check import check
-from reput.engine.stores import StoreAnswer, StoresReport
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import StoreAnswer, StoresReport, open_store
 from reput.wings.fleet.figures import FileProof, TopicGrowth, measure
 from reput.wings.fleet.lag import lag_cells
 from reput.wings.fleet.thresholds import Thresholds

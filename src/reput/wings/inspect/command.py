@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reput.base import json_text
 from reput.cli import (
     DAMAGED,
     FOUND,
@@ -40,7 +41,6 @@ from reput.cli import (
     warn,
     write_page,
 )
-from reput.core import json_text
 from reput.engine.stores import open_named, over_stores
 from reput.errors import UsageError
 from reput.io import DISK

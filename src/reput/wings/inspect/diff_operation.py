@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from reput.base import Report, checked, printable
 from reput.core import ReaderOptions
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.errors import UsageError
 from reput.wings.inspect.comparing.difference import Difference, Example, Part, What
 from reput.wings.inspect.diff import diff as diff_stores

@@ -18,8 +18,14 @@ import numpy as np
 # `core` loads a writer, with its kernels, when it is first used.
 from reput import core
 from reput.base import Closing, StoreConfig, checked
-from reput.core import ConsumeQueueReader, IndexFileReader, IndexGeometry, list_queue_files
-from reput.core.query.compat import is_time_matched, select_physical_offsets
+from reput.core import (
+    ConsumeQueueReader,
+    IndexFileReader,
+    IndexGeometry,
+    is_time_matched,
+    list_queue_files,
+    select_physical_offsets,
+)
 from reput.errors import FormatError, ReputError, UsageError, explained
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
 from reput.format.dtypes import MESSAGE_DTYPE

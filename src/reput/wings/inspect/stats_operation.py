@@ -19,8 +19,7 @@ from reput.base import (
     printable,
 )
 from reput.core import ReaderOptions
-from reput.engine.stores import takes_stores
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store, takes_stores
 from reput.wings.inspect.measuring.figures import Frequent, StoreFigures, TopicFigures
 from reput.wings.inspect.stats import measure_store
 

@@ -12,9 +12,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reput.base import checked
-from reput.core import MessageStore, WantedKey, is_inner_batch, newest_timestamp
+from reput.core import (
+    KeyAnywherePredicate,
+    KeyPredicate,
+    MessageStore,
+    UniqueKeysPredicate,
+    is_inner_batch,
+    newest_timestamp,
+)
 from reput.core.log.wanted_scan import Wanted
-from reput.core.query.wanted import WantedKeyAnywhere, WantedUniqueKeys
 from reput.errors import UsageError
 from reput.format.commit_log import MessageExt
 from reput.format.group_topics import consumer_group
@@ -145,7 +151,9 @@ class _Tracer:
     def ask_for_key(self, key: str, topic: str | None) -> None:
         self._asked_for = joined_surrogates(key)
         predicate: Wanted = (
-            WantedKeyAnywhere(tuple(self._topics), key) if topic is None else WantedKey(topic, key)
+            KeyAnywherePredicate(tuple(self._topics), key)
+            if topic is None
+            else KeyPredicate(topic, key)
         )
         self._search(predicate, FoundBy.KEY, None if topic is None else {topic})
 
@@ -169,7 +177,7 @@ class _Tracer:
                 keys, self._wanted_keys = self._wanted_keys, set()
                 if keys:
                     self._asked_keys |= keys
-                    predicate = WantedUniqueKeys(tuple(self._topics), keys)
+                    predicate = UniqueKeysPredicate(tuple(self._topics), keys)
                     self._search(predicate, FoundBy.UNIQUE_KEY, self._batch_topics())
             before = len(self._events)
             self._read_op_queues()

@@ -8,7 +8,7 @@ from io import BytesIO
 from reput.base import SerialRunner
 from reput.engine.messages.put_lines import LineColumns
 from reput.engine.rebuild import SMALL, rebuild_store, small_log
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores import open_store
 from reput.engine.tables import answer_lines, find, keys_of
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.format.host import Host

@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from reput.core import has_control
+from reput.base import has_control
 from reput.engine.messages import MOST_COLUMNS, NOTHING, UTF_8, BodyShape, Widenings, united
 from reput.engine.messages.body_shape import changes, evolved, is_list, is_wider
 from reput.engine.tables import ReadTask

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.base import Finding, Progress, Runner, no_progress, silent, waiting
-from reput.core import Judge, StoreReader
+from reput.core import Judge, NamedKey, StoreReader
 from reput.engine.tables.lookup.answer import LookupAnswer
 from reput.engine.tables.lookup.candidates import PART_SHIFT, CandidateRun
 from reput.engine.tables.lookup.coverage import LookupCoverage, LostSegment, UnwrappedBatches
@@ -45,6 +45,9 @@ A task with many keys reads a whole IndexFile, and then follows the keys' chains
 following the chains takes longer than reading the file. So larger tasks, which would read the file less often, would
 save little time.
 """
+
+_MOST_NAMED_KEYS = 1 << 10
+"""With more keys, records are not compared with the entries of an index without parts."""
 
 
 def look_up(
@@ -79,6 +82,7 @@ def look_up(
     # key. Instead, the part of the log that the IndexFile covers is scanned for this key.
     job.lose(stale)
     job.unwrap()
+    job.compare_entries()
     places = StagedFiles.stores_of(join(folder, "answer"))
     return LookupAnswer(tuple(parts), columns, job.coverage(), dict(job.matches), places=places)
 
@@ -345,6 +349,25 @@ class _LookUp:
             own = keys.column("row").to_numpy().astype(np.int64) + (number << PART_SHIFT)
             hashes.append(keys.column("hash").to_numpy()[np.isin(own, numbers)])
         return np.unique(np.concatenate(hashes))
+
+    def compare_entries(self) -> None:
+        """Note records that have lost a requested key, according to entries of an index without parts.
+
+        Such an index is searched key by key, so this is omitted for many keys.
+        """
+        if sum(part.keys for _, part in self.parts) > _MOST_NAMED_KEYS:
+            return
+        numbers: dict[NamedKey, list[int]] = defaultdict(list)
+        for number, part in self.parts:
+            keys = SortedKeys(part.path).batch.select(["row", "topic", "key"]).to_pylist()
+            for key in keys if part.keys else ():
+                name = NamedKey(key["topic"], key["key"])
+                numbers[name].append(key["row"] + (number << PART_SHIFT))
+        for plan in self.stores:
+            self.damage += [
+                (plan.number, lost, np.array(numbers[name], np.int64))
+                for name, lost in plan.lost_records(numbers)
+            ]
 
     def coverage(self) -> LookupCoverage:
         stores = [plan.coverage() for plan in self.stores]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -19,6 +19,7 @@ from reput.core import (
     Evidence,
     Judge,
     LogWalk,
+    NamedKey,
     OffsetRange,
     Segment,
     StoreReader,
@@ -26,10 +27,10 @@ from reput.core import (
     WalkVerdict,
     batch_topics,
     cut,
+    within_range,
 )
 from reput.core.index.key_index import IndexPart
 from reput.core.index.search import without_keys
-from reput.core.query.evidence import within_range
 from reput.engine.compare import Proved
 from reput.engine.tables.lookup.candidates import CandidateRun, StorePlace
 from reput.engine.tables.lookup.coverage import LostSegment, PartlyRead
@@ -276,6 +277,10 @@ class StorePlan:
         known = () if is_read else tuple(self._planner.without_keys(*segment.range))
         damage = list(segment.damage)
         return ScannedRange(file, segment.start, segment.stop, is_read, damage=damage, known=known)
+
+    def lost_records(self, names: Collection[NamedKey]) -> list[tuple[NamedKey, Finding]]:
+        """See `Planner.lost_records`."""
+        return self._planner.lost_records(names)
 
     def indexed(self, window: TimeWindow | None) -> Iterator[tuple[int, IndexPart, OffsetRange]]:
         """Yield for each segment that an index covers: its number, its part of the index, and the range to search.

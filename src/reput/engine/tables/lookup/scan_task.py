@@ -23,13 +23,13 @@ from reput.core import (
     CommitLogReader,
     DispatchBatch,
     FileScan,
+    InnerBatches,
     KnownRanges,
+    OpenBatch,
     ScanBuffers,
     guess_record,
 )
 from reput.core.log.scan_mode import READER
-from reput.core.query.inner_batch import OpenBatch
-from reput.core.query.inner_batches import InnerBatches
 from reput.engine.messages import Records
 from reput.engine.tables.lookup.candidates import (
     PART_SHIFT,

@@ -14,9 +14,9 @@ from reput.core import (
     MessageStore,
     QueryResult,
     answer_of,
+    coverage_of_id,
+    joined,
 )
-from reput.core.query.evidence import joined
-from reput.core.query.named_places import coverage_of_id
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import MessageExt, decode_located
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry

@@ -12,8 +12,7 @@ from itertools import count, islice
 from typing import NamedTuple, cast
 
 from reput.base import now_ms
-from reput.core import PullStatus, UnreadableMessages, finding_of
-from reput.core.query.answers import PulledRecords
+from reput.core import PulledRecords, PullStatus, UnreadableMessages, finding_of
 from reput.errors import FormatError, MessageNotFoundError, StoreError, UsageError
 from reput.format.commit_log import decode
 from reput.wings.serve.broker.broker import MASTER_ID, ServedBroker

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from reput.base import looks_like_seconds
-from reput.core.query.answers import QueryMessageResult
+from reput.core import QueryMessageResult
 from reput.errors import MessageNotFoundError
 from reput.format.commit_log import decode
 from reput.format.rocksdb_index import KEY_TYPE, UNIQUE_TYPE

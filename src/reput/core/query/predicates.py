@@ -1,4 +1,4 @@
-"""Conditions of queries by key."""
+"""Predicates of queries by key: which index entries to follow, and which records to take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reput.core.log.keyed_record import KeyedRecord
 from reput.format.java_string import joined_surrogates
 
 
-class WantedKey:
+class KeyPredicate:
     """Messages with a given key in a given topic. Topic and key are compared as Java strings.
 
     As in the broker's index, the keys of a message are its unique key and the parts of KEYS between spaces. A
@@ -27,7 +27,7 @@ class WantedKey:
         return _has_key(record, self._key) and record.topic == self._topic
 
 
-class WantedKeyAnywhere:
+class KeyAnywherePredicate:
     """Messages with a given key, in any topic.
 
     The index combines topic and key, so the key is looked up with each of `topics`.
@@ -47,7 +47,7 @@ def _has_key(record: KeyedRecord, key: str) -> bool:
     return key in record.keys or key in record.own_ids
 
 
-class WantedUniqueKey:
+class UniqueKeyPredicate:
     """Messages with a given unique key, in any of the given topics."""
 
     def __init__(self, topics: Sequence[str], unique_key: str) -> None:
@@ -61,7 +61,7 @@ class WantedUniqueKey:
         return is_own and (self.topics is None or record.topic in self.topics)
 
 
-class WantedUniqueKeys:
+class UniqueKeysPredicate:
     """Messages with any of the given unique keys, in any topic.
 
     The index combines topic and key, so the keys are looked up with each of `topics`.

@@ -219,23 +219,10 @@ def find(
         UsageError: no store or no condition is given, or an argument is wrong. A store that cannot be read raises no
             error: the report names it, and is incomplete.
     """
-    asked = Asked.of(key, message_id, topic, begin, end, tags, limit)
-    return find_in(stores, asked, on_answer=on_answer, **reading)
-
-
-def find_in(
-    stores: Stores,
-    asked: Asked,
-    on_answer: Callable[[StoreAnswer[QueryResult]], None] = lambda answer: None,
-    *,
-    may_fork: bool = False,
-    **reading: Unpack[ReaderOptions],
-) -> FindReport:
-    """Search as `find` does, with arguments that have been checked. See `find_by` for `may_fork`."""
+    asked = FindRequest.of(key, message_id, topic, begin, end, tags, limit)
     return find_by(
-        stores, asked.answer, asked.limit, on_answer, is_by_time=asked.is_by_time,
-        may_fork=may_fork, **reading,
-    )  # fmt: skip
+        stores, asked.answer, asked.limit, on_answer, is_by_time=asked.is_by_time, **reading
+    )
 
 
 def find_by(
@@ -310,7 +297,7 @@ def _rank(store: NamedStore) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FindRequest:
     """The checked arguments of `find`. Times are in milliseconds.
 
     `text` is the text of `reput find`, in place of a key or an id.
@@ -333,7 +320,7 @@ class Asked:
     @classmethod
     def of_text(
         cls, text: str, topic: str | None, begin: int | None, end: int | None, limit: int | None
-    ) -> Asked:
+    ) -> FindRequest:
         """Check the arguments of `reput find`. Raises UsageError."""
         checked = cls.of(text, None, topic, begin, end, None, limit)
         return replace(checked, key=None, text=understood(text))
@@ -348,7 +335,7 @@ class Asked:
         end: Time | None,
         tags: str | None,
         limit: int | None,
-    ) -> Asked:
+    ) -> FindRequest:
         """Check the arguments of `find`. Raises UsageError."""
         names = ["key", "message_id", "topic", "begin", "end"]
         if key is not None and message_id is not None:

@@ -8,10 +8,9 @@ from os import PathLike
 from typing import Any, Unpack
 
 from reput.base import Finding, Report, checked, printable
-from reput.core import LogTail, ReaderOptions, TailFilter, wanted_tags
-from reput.core.query.message_table import message_lines
+from reput.core import LogTail, ReaderOptions, TailFilter, message_lines, wanted_tags
 from reput.engine.messages import message_fields
-from reput.engine.stores.open_store import open_store
+from reput.engine.stores.opening import open_store
 from reput.format.commit_log import MessageExt
 
 
@@ -24,6 +23,7 @@ class TailReport(Report):
 
     @property
     def is_complete(self) -> bool:
+        """Return whether the evidence covers the log from the oldest message to the end."""
         return not self.damage
 
     @property
