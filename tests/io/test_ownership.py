@@ -7,7 +7,7 @@ import pytest
 
 from reput.base.machine import is_out_of_reach
 from reput.errors import StoreAccessError
-from reput.io.private import new_private_folder
+from reput.io.scratch import new_private_folder
 from reput.io.user_cache import OwnCache
 from reput.wings.lakes.tables.opening import open_table
 

@@ -9,7 +9,7 @@ import pytest
 
 from reput.errors import StoreAccessError, UsageError
 from reput.io.arrow_file import write_arrow
-from reput.io.private import Access, new_private_folder
+from reput.io.scratch import Access, new_private_folder
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

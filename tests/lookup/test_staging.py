@@ -14,7 +14,7 @@ from reput.engine.tables.lookup import key_parts, local_files
 from reput.engine.tables.lookup.driver import look_up
 from reput.engine.tables.lookup.key_parts import stage_parts
 from reput.errors import StoreAccessError, UsageError
-from reput.io.private import Access, new_private_folder
+from reput.io.scratch import Access, new_private_folder
 from reput.io.writer import FileWriter
 from tests.index.proving import ITEMS, SLOTS, index_of, messages
 from tests.lookup.looking_up import batch_of

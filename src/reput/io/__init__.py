@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from reput.io.open_files import PooledReader as PooledReader
     from reput.io.parquet import Parquet as Parquet
     from reput.io.places import Location as Location
-    from reput.io.private import Access as Access
     from reput.io.program_cache import ProgramCache as ProgramCache
     from reput.io.reader import FileReader as FileReader
     from reput.io.reader import Identity as Identity
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from reput.io.reader import SparseReader as SparseReader
     from reput.io.reader import data_runs as data_runs
     from reput.io.rocksdb import RocksFolder as RocksFolder
+    from reput.io.scratch import Access as Access
     from reput.io.scratch import Scratch as Scratch
     from reput.io.signing import Signer as Signer
     from reput.io.staged import PlacedRunner as PlacedRunner

@@ -18,7 +18,7 @@ import pyarrow.ipc
 
 from reput.errors import explained
 from reput.io.places import is_url
-from reput.io.private import create_like_folder
+from reput.io.scratch import create_like_folder
 from reput.io.staged import reading, writing
 
 # Maximum number of fetched objects that a process keeps in a cache.
@@ -62,7 +62,7 @@ def _fetched(url: str) -> pa.Buffer:
 def save_array(path: str, array: npt.NDArray[Any]) -> None:
     """Write a .npy file. The file's Unix group may read the file only if its folder is shared with this group.
 
-    See `reput.io.private.new_private_folder`. Raises StoreAccessError.
+    See `reput.io.scratch.new_private_folder`. Raises StoreAccessError.
     """
     if is_url(path):
         with writing(path) as attempt, attempt.open("wb") as file:

@@ -120,8 +120,8 @@ def between(stated: Offsets, low: Offsets, high: Offsets) -> Flags:
 
 def fitting(
     offsets: Offsets,
-    starts: Offsets,
-    stops: Offsets,
+    firsts: Offsets,
+    lasts: Offsets,
     solid: Offsets,
     numbers: tuple[Offsets, Offsets],
     after: int,
@@ -133,16 +133,15 @@ def fitting(
 
     Args:
         offsets: Physical offsets of messages, ascending.
-        starts: First queue offset that each message states.
-        stops: Queue offset after the last one that each message states.
+        firsts, lasts: First and last queue offset of each message. They differ for an inner batch.
         solid: Physical offsets of the entries whose queue offsets are certain, ascending.
-        numbers: First queue offset of each of these entries, and the queue offset after it.
-        after: Greatest value of `stops` for a message with no entry after it.
+        numbers: First and last queue offset of each of these entries.
+        after: Queue offset that limits those of a message with no entry after it.
     """
-    low, _ = neighbours(offsets, solid, numbers[1], 0, 0)
+    low, _ = neighbours(offsets, solid, numbers[1], -1, 0)
     _, high = neighbours(offsets, solid, numbers[0], 0, after)
-    rows = np.flatnonzero((starts >= low) & (stops <= high))
-    return rows[ascending(starts[rows])]
+    rows = np.flatnonzero(between(firsts, low, high) & between(lasts, low, high))
+    return rows[ascending(firsts[rows])]
 
 
 def ascending(numbers: Offsets) -> npt.NDArray[np.intp]:

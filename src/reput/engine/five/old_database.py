@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.core import DispatchBatch, OffsetRange, Queue, dispatched_entries, facts_of, is_light
-from reput.engine.compare import Placement, ascending, between, entry_of_each, in_ranges, neighbours
+from reput.engine.compare import Placement, ascending, entry_of_each, fitting, in_ranges
 from reput.engine.five.rocksdb_database import RocksDatabase
-from reput.engine.rebuild import REFUSED, LogPart, OldNumbers, PlacedBatches, read_batches
+from reput.engine.rebuild import REFUSED, OldNumbers, read_batches
+from reput.engine.writer import LogPart, PlacedBatches
 from reput.errors import MissingExtraError, StoreError, is_transient
 from reput.format.dtypes import ROCKSDB_VALUE_DTYPE
 from reput.format.rocksdb_queue import VALUE_BYTES, entry_key, queue_offset_of, queue_prefix
@@ -171,13 +172,13 @@ def _place_missing(
     order = np.argsort(solid, kind="stable")
     solid, solid_numbers = solid[order], in_use[order]
     ordered = ascending(solid_numbers)
-    numbers = messages.stated[missing]
-    low, high = neighbours(
-        messages.offsets[missing], solid[ordered], solid_numbers[ordered], -1, 2**63 - 1
+    solid, solid_numbers = solid[ordered], solid_numbers[ordered]
+    free = missing[~is_in_use]
+    numbers = messages.stated[free]
+    fits = fitting(
+        messages.offsets[free], numbers, numbers, solid, (solid_numbers, solid_numbers), 2**63 - 1
     )
-    fits = np.flatnonzero(between(numbers, low, high) & ~is_in_use)
-    fits = fits[ascending(numbers[fits])]
-    result[np.delete(missing, fits)] = REFUSED
+    result[np.setdiff1d(missing, free[fits])] = REFUSED
 
 
 def _old_entries(old: RocksDatabase, name: Queue) -> tuple[_Numbers, npt.NDArray[np.void]]:

@@ -11,7 +11,6 @@ from reput.engine.five.rocksdb_layout import RocksPlanTask, rocksdb_layout
 from reput.engine.five.rocksdb_tables import RocksTableWritten, write_rocksdb_table
 from reput.engine.five.rocksdb_writer import create_database, require_library
 from reput.engine.rebuild import (
-    LogPart,
     LogSummary,
     QueueLayout,
     RebuildReport,
@@ -24,6 +23,7 @@ from reput.engine.rebuild import (
     renumbered_entries,
     some_names,
 )
+from reput.engine.writer import LogPart
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
 from reput.format.rocksdb_queue import CHECKPOINT_KEY, encode_checkpoint, encode_end, end_key
 

@@ -17,7 +17,6 @@ import numpy as np
 from reput.core import Queue
 from reput.engine.five.old_database import beginning_again, plan_old_numbers
 from reput.engine.rebuild import (
-    LogPart,
     OldNumbers,
     QueueLayout,
     QueuePlan,
@@ -28,6 +27,7 @@ from reput.engine.rebuild import (
     write_old_numbers,
     write_plan,
 )
+from reput.engine.writer import LogPart
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.java_string import encode_utf8
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from reput.engine.rebuild.old_numbers import OldNumbers as OldNumbers
     from reput.engine.rebuild.old_numbers import read_old_numbers as read_old_numbers
     from reput.engine.rebuild.old_numbers import write_old_numbers as write_old_numbers
-    from reput.engine.rebuild.old_queues import LogPart as LogPart
-    from reput.engine.rebuild.old_queues import PlacedBatches as PlacedBatches
     from reput.engine.rebuild.operation import rebuild as rebuild
     from reput.engine.rebuild.queue_kinds import QueueBuild as QueueBuild
     from reput.engine.rebuild.queue_kinds import RunOne as RunOne

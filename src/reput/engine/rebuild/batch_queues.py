@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from reput.core import (
@@ -19,8 +20,7 @@ from reput.core import (
     batch_size_in,
     queue_folder,
 )
-from reput.engine.rebuild.old_queues import LogPart, PlacedBatches
-from reput.engine.writer import BatchMatching, BatchQueueFiles
+from reput.engine.writer import BatchQueueFiles, LogPart, old_batches
 from reput.io import DISK, LOCAL, Disk, Storage
 
 Batches = Callable[[Sequence[str]], Iterable[DispatchBatch]]
@@ -62,7 +62,9 @@ def write_batch_queues(
         elsewhere: list[OffsetRange] = []
         matchings = {}
         if old is not None:
-            matchings = _old_batches(batches, pack, old, file_bytes, log, elsewhere)
+            matchings = old_batches(
+                partial(batches, _FIELDS), pack, old, file_bytes, log, elsewhere
+            )
         # Write old entries first, because new entries continue after them.
         for queue, entries in matchings.items():
             matched = entries.kept([*log.lost, *elsewhere], size_of, redo_last=False)
@@ -88,44 +90,6 @@ def write_batch_queues(
         if writer.position is None:
             DISK.remove_tree(queue_folder(folder, *queue))
     return sum(writer.count for writer in queues.values()), unplaced, old_entries
-
-
-def _old_batches(
-    batches: Batches, pack: Collection[Queue], old: Path, file_bytes: int, log: LogPart,
-    elsewhere: list[OffsetRange],
-) -> dict[Queue, BatchMatching]:  # fmt: skip
-    """Compare the old queues with all messages. Return the old queues from which messages take their queue offsets.
-
-    Appends to `elsewhere` the log ranges of records that state a wrong physical offset.
-    """
-    matchings = {}
-    for queue in pack:
-        files = queue_folder(old, *queue)
-        sizes = {path.stat().st_size for path in files.iterdir()} if files.is_dir() else set()
-        # If a file has another size than the configured one, the queue was written with another configuration, and
-        # cannot be compared.
-        if sizes == {file_bytes}:
-            entries = BatchQueueFiles(files, file_bytes).entries_before(log.end)
-            entries = entries[entries["physical_offset"] >= log.begin]
-            matchings[queue] = BatchMatching(entries, log.begin)
-    placing = PlacedBatches(log)
-    for batch in batches(_FIELDS) if matchings else ():
-        _, placed = placing.next(batch)
-        if placed is not None:
-            elsewhere += placed.elsewhere
-        grouped = batch.queue_entries()
-        for number, queue in enumerate(batch.queues):
-            place = slice(int(grouped.bounds[number]), int(grouped.bounds[number + 1]))
-            rows, numbers = grouped.rows[place], grouped.queue_offset[place]
-            if placed is not None:
-                rows, numbers = rows[placed.is_good[rows]], numbers[placed.is_good[rows]]
-            if queue in matchings and len(rows):
-                matchings[queue].compare(batch.messages[rows], numbers)
-    # If the log is undamaged, a queue of the old store is needed only if its entries have other queue offsets than
-    # their records.
-    if log.lost or elsewhere:
-        return matchings
-    return {queue: entries for queue, entries in matchings.items() if entries.moved}
 
 
 def _append(batch: DispatchBatch, number: int, writer: BatchQueueWriter) -> int:

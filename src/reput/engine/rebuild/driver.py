@@ -39,7 +39,6 @@ from reput.engine.rebuild.batch_file import read_facts
 from reput.engine.rebuild.commit import FolderTarget, RebuildCommit, Target
 from reput.engine.rebuild.divided import divide
 from reput.engine.rebuild.index_layout import IndexFileTask, index_layout
-from reput.engine.rebuild.old_queues import LogPart
 from reput.engine.rebuild.publish import BucketTarget, FetchedTarget
 from reput.engine.rebuild.queue_kinds import (
     FileQueues,
@@ -62,6 +61,7 @@ from reput.engine.rebuild.write_files import (
     WriteJob,
     write_index_file,
 )
+from reput.engine.writer import LogPart
 from reput.errors import StoreError, UsageError
 from reput.format.file_names import (
     EXTENSION_FOLDER,

@@ -31,8 +31,8 @@ import numpy.typing as npt
 
 from reput.core import Queue, check_topic, is_light
 from reput.engine.rebuild.batch_file import name_of, queue_of, read_runs
-from reput.engine.rebuild.old_queues import old_batch_queues, old_queues
 from reput.engine.rebuild.queue_runs import QueueRuns
+from reput.engine.writer import old_batch_queues, old_queues
 from reput.errors import StoreError
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.io import FileReader, FileWriter, StagedFiles

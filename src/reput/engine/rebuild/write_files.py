@@ -32,9 +32,8 @@ from reput.engine.rebuild.batch_queues import Batches, write_batch_queues
 from reput.engine.rebuild.divided import divided_batches
 from reput.engine.rebuild.extended_queues import write_extended_queues
 from reput.engine.rebuild.index_layout import IndexFileTask, KeyRange
-from reput.engine.rebuild.old_queues import LogPart, OldQueue
 from reput.engine.rebuild.queue_plan import QueueTask, positions_before, read_plan
-from reput.engine.writer import ExtendedQueueFiles
+from reput.engine.writer import ExtendedQueueFiles, LogPart, OldQueue
 from reput.errors import StoreAccessError, StoreError
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from reput.engine.writer.put.message import joined_keys as joined_keys
     from reput.engine.writer.put.record_form import RecordForm as RecordForm
     from reput.engine.writer.put.results import PutResults as PutResults
-    from reput.engine.writer.recovery.batch_queues import BatchMatching as BatchMatching
     from reput.engine.writer.recovery.batch_queues import BatchQueueFiles as BatchQueueFiles
     from reput.engine.writer.recovery.batch_queues import BatchSizes as BatchSizes
     from reput.engine.writer.recovery.batch_queues import (
@@ -37,13 +36,15 @@ if TYPE_CHECKING:
     from reput.engine.writer.recovery.indexes import trusted_point as trusted_point
     from reput.engine.writer.recovery.log import check_none_renamed as check_none_renamed
     from reput.engine.writer.recovery.log import stated_start as stated_start
+    from reput.engine.writer.recovery.old_queues import LogPart as LogPart
+    from reput.engine.writer.recovery.old_queues import OldQueue as OldQueue
+    from reput.engine.writer.recovery.old_queues import PlacedBatches as PlacedBatches
+    from reput.engine.writer.recovery.old_queues import old_batch_queues as old_batch_queues
+    from reput.engine.writer.recovery.old_queues import old_batches as old_batches
+    from reput.engine.writer.recovery.old_queues import old_queues as old_queues
     from reput.engine.writer.recovery.queue_files import QueueFiles as QueueFiles
-    from reput.engine.writer.recovery.queue_files import is_blank as is_blank
     from reput.engine.writer.recovery.queue_matching import Count as Count
-    from reput.engine.writer.recovery.queue_matching import QueueMatching as QueueMatching
-    from reput.engine.writer.recovery.queue_matching import QueuePart as QueuePart
     from reput.engine.writer.recovery.queue_matching import out_of_order as out_of_order
-    from reput.engine.writer.recovery.queue_survey import QueueSurvey as QueueSurvey
     from reput.engine.writer.recovery.recovery_point import RecoveryPoint as RecoveryPoint
     from reput.engine.writer.recovery.recovery_point import (
         RecoveryPointWriter as RecoveryPointWriter,

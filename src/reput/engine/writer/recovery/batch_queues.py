@@ -323,8 +323,8 @@ def _between(entries: _Entries, more: _Entries) -> tuple[_Entries, _Flags]:
 
 
 def _numbers(entries: _Entries) -> tuple[Offsets, Offsets]:
-    """Return the first queue offset of each entry, and the queue offset after its last one."""
-    return entries["base_offset"], entries["base_offset"] + entries["batch_size"]
+    """Return the first and the last queue offset of each entry."""
+    return entries["base_offset"], entries["base_offset"] + entries["batch_size"] - 1
 
 
 class BatchComparison:

@@ -1,4 +1,4 @@
-"""Decide queue offsets from the old entries when ConsumeQueue files are rebuilt in place.
+"""Decide queue offsets from the old entries when queues in files are rebuilt in place.
 
 If the log is damaged, or the queue offsets of a queue are uncertain, the rebuild copies the old queue and writes the
 missing entries into the copy. A writer that opens the store follows the same rule (`compare.placement`), so the entry
@@ -7,6 +7,7 @@ of a message never moves.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,14 +24,11 @@ from reput.core import (
     queue_folder,
 )
 from reput.engine.compare import Placement
-from reput.engine.writer import (
-    ExtendedQueueFiles,
-    QueueFiles,
-    QueueMatching,
-    QueuePart,
-    QueueSurvey,
-    is_blank,
-)
+from reput.engine.writer.recovery.batch_queues import BatchMatching, BatchQueueFiles
+from reput.engine.writer.recovery.extended_queues import ExtendedQueueFiles
+from reput.engine.writer.recovery.queue_files import QueueFiles, is_blank
+from reput.engine.writer.recovery.queue_matching import QueueMatching, QueuePart
+from reput.engine.writer.recovery.queue_survey import QueueSurvey
 from reput.errors import ReputError, is_transient
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.io import DISK, Disk
@@ -180,3 +178,41 @@ class OldQueue:
         self.unplaced, self.older = self._part.unplaced.count, self._part.older.count
         self.kept, self.blanks = self._part.kept, int(is_blank(entries.words).sum())
         return self.found.cut(entries.end, self.found.first, self._log.begin, disk, is_begun=False)
+
+
+def old_batches(
+    batches: Callable[[], Iterable[DispatchBatch]], pack: Collection[Queue], old: Path, file_bytes: int, log: LogPart,
+    elsewhere: list[OffsetRange],
+) -> dict[Queue, BatchMatching]:  # fmt: skip
+    """Compare the old queues with all messages. Return the old queues from which messages take their queue offsets.
+
+    Appends to `elsewhere` the log ranges of records that state a wrong physical offset.
+    """
+    matchings = {}
+    for queue in pack:
+        files = queue_folder(old, *queue)
+        sizes = {path.stat().st_size for path in files.iterdir()} if files.is_dir() else set()
+        # If a file has another size than the configured one, the queue was written with another configuration, and
+        # cannot be compared.
+        if sizes == {file_bytes}:
+            entries = BatchQueueFiles(files, file_bytes).entries_before(log.end)
+            entries = entries[entries["physical_offset"] >= log.begin]
+            matchings[queue] = BatchMatching(entries, log.begin)
+    placing = PlacedBatches(log)
+    for batch in batches() if matchings else ():
+        _, placed = placing.next(batch)
+        if placed is not None:
+            elsewhere += placed.elsewhere
+        grouped = batch.queue_entries()
+        for number, queue in enumerate(batch.queues):
+            place = slice(int(grouped.bounds[number]), int(grouped.bounds[number + 1]))
+            rows, numbers = grouped.rows[place], grouped.queue_offset[place]
+            if placed is not None:
+                rows, numbers = rows[placed.is_good[rows]], numbers[placed.is_good[rows]]
+            if queue in matchings and len(rows):
+                matchings[queue].compare(batch.messages[rows], numbers)
+    # If the log is undamaged, a queue of the old store is needed only if its entries have other queue offsets than
+    # their records.
+    if log.lost or elsewhere:
+        return matchings
+    return {queue: entries for queue, entries in matchings.items() if entries.moved}
