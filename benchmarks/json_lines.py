@@ -17,7 +17,7 @@ from benchmarks.generate import MESSAGE_BYTES, records, write_store
 from benchmarks.result import Figure
 from reput import open_store
 from reput.engine.messages.json_codec import message_line
-from reput.engine.messages.message_lines import message_lines
+from reput.engine.messages.message_lines import log_lines
 from reput.engine.messages.put_lines import LinesPut
 from reput.format.commit_log import decode
 from reput.wings.lakes.json_lines import export_lines
@@ -62,7 +62,7 @@ def _form() -> Iterator[Figure]:
     count = 10_000
     data = np.frombuffer(records(0, count, 0), np.uint8)
     positions = np.arange(count, dtype=np.int64) * MESSAGE_BYTES
-    seconds = _core_s(2 * _RUNS, lambda: list(message_lines(data, positions)))
+    seconds = _core_s(2 * _RUNS, lambda: list(log_lines(data, positions)))
     yield Figure(_GROUP, "out: records in memory", count / seconds, "lines/s", least=_LEAST)
     messages = [decode(data.data, at) for at in positions[:_SINGLE].tolist()]
     seconds = _core_s(_RUNS, lambda: list(map(message_line, messages)))

@@ -15,7 +15,8 @@ import reput
 from benchmarks.generate import order_key, topic_of, write_store
 from benchmarks.result import Figure
 from benchmarks.simulated import STEPS, Cost, CountingRunner, counted, slope
-from reput.engine.tables.lookup.arrow import find, keys_of
+from reput.engine.tables.lookup.arrow import find
+from reput.engine.tables.lookup.keys import Keys
 from reput.wings.lakes.driver import export_sources
 from reput.wings.lakes.planning import open_stores
 from reput.wings.lakes.request import ExportRequest
@@ -55,7 +56,7 @@ class Untimed(CountingRunner):
 
 
 def _look_up(stores: Sequence[str], runner: Untimed, folder: Path) -> None:
-    keys = keys_of([(topic_of(0), order_key(0))])
+    keys = Keys.of([(topic_of(0), order_key(0))])
     with find(stores, keys, runner, staging=folder) as found:
         assert found.answer.counts().messages == len(stores)
 

@@ -35,8 +35,7 @@ from reput.core import (
 from reput.engine.rebuild import rebuild_store
 from reput.engine.rebuild.warm_up import warm_up as warm_up_rebuild
 from reput.engine.stores import Chosen, open_store, opened_runner
-from reput.engine.tables import LogRange, RangeBatches, find, keys_of
-from reput.engine.tables.lookup.warm_up import warm_up
+from reput.engine.tables import Keys, LogRange, RangeBatches, find, warm_up_look_up
 from reput.errors import ReputError, UsageError
 from reput.io import DISK, Location, Scratch
 
@@ -106,7 +105,7 @@ def bench(
         UsageError: the log has no message with a key.
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    warm_up()  # The first measurement must not include the compilation or loading of kernels.
+    warm_up_look_up()  # The first measurement must not include the compilation or loading of kernels.
     listing = StoreLog(store).list()
     yield from limits(scratch, listing)
     keys = sampled_keys(listing)
@@ -179,7 +178,7 @@ def _look_up(
     table = pa.table({"topic": pa.array(topics), "key": pa.array(texts)})
     begun = time.perf_counter()
     options = {"index": scratch / "rebuilt", "config": config, "staging": scratch}
-    with find([store], keys_of(table), runner, **options) as found:  # type: ignore[arg-type]
+    with find([store], Keys.of(table), runner, **options) as found:  # type: ignore[arg-type]
         counts = found.answer.counts()
     taken = time.perf_counter() - begun
     yield Figure("look-up", "keys", float(len(keys)), "")

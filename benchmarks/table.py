@@ -23,8 +23,8 @@ from benchmarks.result import Figure
 from reput.core.log.paths import find_logs
 from reput.engine.messages.arrays import BATCH_BYTES
 from reput.engine.messages.schema import COLUMNS
-from reput.engine.tables.plan import SPLIT_BYTES, ReadTask, plan_reading
-from reput.engine.tables.read import LogRange, RangeBatches
+from reput.engine.tables.plan import SPLIT_BYTES, plan_reading
+from reput.engine.tables.read import LogRange, RangeBatches, ReadTask
 from reput.format.file_names import COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER
 from reput.io.reader import FileReader
 

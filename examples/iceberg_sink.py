@@ -19,10 +19,10 @@ from reput.cli.main import main as reput
 
 
 def export(store: Path, lake: Path) -> None:
-    """Run `reput export STORE LAKE --format iceberg --incremental ...`, as in a shell."""
+    """Run `reput export STORE LAKE --to iceberg --incremental ...`, as in a shell."""
     code = reput(
         [
-            "export", str(store), str(lake), "--format", "iceberg", "--incremental", "--name", "shop",
+            "export", str(store), str(lake), "--to", "iceberg", "--incremental", "--name", "shop",
             "--partition-by", "topic,day", "--table", "shop.messages",
         ]
     )  # fmt: skip

@@ -42,7 +42,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 # Modules whose reports suggest commands with options.
 SUGGEST_COMMANDS = {
     "engine/check/operation.py", "engine/check/repair_operation.py", "engine/rebuild/follow/operation.py",
-    "engine/tables/look_up_files.py", "wings/inspect/inspect_text.py", "wings/inspect/trace_text.py",
+    "engine/tables/lookup/operation.py", "wings/inspect/inspect_text.py", "wings/inspect/trace_text.py",
 }  # fmt: skip
 # Further modules of commands of wings.
 PARTS_OF_COMMANDS = {

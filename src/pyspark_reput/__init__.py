@@ -27,7 +27,7 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        from reput.spark.quiet_end import end_quietly
+        from reput.spark.workers import end_quietly
 
         end_quietly()
         return "rocketmq"

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from reput.engine.stores import find as find
     from reput.engine.stores import open_store as open_store
     from reput.engine.stores import tail as tail
-    from reput.engine.tables.arrow import dataset as dataset
-    from reput.engine.tables.look_up import look_up as look_up
+    from reput.engine.tables import dataset as dataset
+    from reput.engine.tables import look_up as look_up
     from reput.engine.writer import Message as Message
     from reput.engine.writer import WritableStore as WritableStore
     from reput.engine.writer import WriterSettings as WriterSettings
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from reput.wings.inspect.api import report as report
     from reput.wings.inspect.api import stats as stats
     from reput.wings.inspect.api import trace as trace
-    from reput.wings.lakes.api import export as export
+    from reput.wings.lakes import export as export
 
 __version__ = "0.4.0"
 

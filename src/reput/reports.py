@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from reput.engine.stores import StoresReport as StoresReport
     from reput.engine.stores import StoreState as StoreState
     from reput.engine.stores import TailReport as TailReport
-    from reput.engine.tables.lookup.coverage import coverage_of as coverage_of
+    from reput.engine.tables import coverage_of as coverage_of
     from reput.engine.writer import Dispatcher as Dispatcher
     from reput.engine.writer import ExpiryReport as ExpiryReport
     from reput.engine.writer import PutColumnsResult as PutColumnsResult
@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from reput.wings.inspect.api import StatsReport as StatsReport
     from reput.wings.inspect.api import StoreReport as StoreReport
     from reput.wings.inspect.api import TraceReport as TraceReport
-    from reput.wings.lakes.report import ExportReport as ExportReport
-    from reput.wings.lakes.request import ExportRequest as ExportRequest
+    from reput.wings.lakes import ExportReport as ExportReport
+    from reput.wings.lakes import ExportRequest as ExportRequest
 else:
     __getattr__, __dir__ = face(__name__)
 __all__ = sorted(offers(__name__))

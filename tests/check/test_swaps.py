@@ -34,7 +34,7 @@ from reput.errors import ReputError, StoreAccessError, StoreError
 from reput.io import DISK, stamps
 from reput.io.anchors import anchored
 from reput.io.writer import sync_file
-from reput.wings.lakes.compaction import compact_table
+from reput.wings.lakes.compaction import compact_destination
 from reput.wings.lakes.parquet_files import ParquetFiles
 from reput.wings.lakes.tables.opening import open_table
 from reput.wings.serve.broker.config_file import ConfigFile
@@ -200,7 +200,7 @@ def export(home: Path, start: Start) -> None:
     os.chown(out, USER, USER)
     start()
     export_store(home / "store", out, on_corrupt="skip")
-    compact_table(open_table(str(out), "parquet"), lambda size: SerialRunner())
+    compact_destination(open_table(str(out), "parquet"), lambda size: SerialRunner())
 
 
 def run_all(home: Path, start: Start, *lines: str) -> None:

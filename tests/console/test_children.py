@@ -21,14 +21,14 @@ import pytest
 
 from reput import Message, open_store
 from reput.core.query.shared_store import SharedStore
-from reput.engine.tables.content import Content, parse_content
-from reput.engine.tables.sweep import Sweep
 from reput.errors import WorkerLostError
 from reput.format.host import Host
 from reput.wings.console import children, searching
 from reput.wings.console.arguments import SearchForm
 from reput.wings.console.children import Children
+from reput.wings.console.content import Content, parse_content
 from reput.wings.console.server import HttpServer
+from reput.wings.console.sweep import Sweep
 from tests.console.serving import console, lines_of
 from tests.small import SMALL
 from tests.waiting import wait_for, wait_in_loop

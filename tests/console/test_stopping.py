@@ -15,10 +15,10 @@ import pytest
 
 from reput import Message, open_store
 from reput.core.query.shared_store import SharedStore
-from reput.engine.tables.sweep import Sweep, SweptTo
 from reput.format.host import Host
 from reput.wings.console.mounts import Mounts, StoppedError
 from reput.wings.console.server import HttpServer
+from reput.wings.console.sweep import Sweep, SweptTo
 from tests.small import SMALL
 
 

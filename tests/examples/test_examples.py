@@ -1,6 +1,5 @@
 """The examples find in the shop's store what the golden tables and plain Python find there."""
 
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -95,23 +94,6 @@ def test_two_plots(orders: GoldenStore, tmp_path: Path) -> None:
         data = (tmp_path / name).read_bytes()
         assert data.startswith(b"\x89PNG")
         assert len(set(np.frombuffer(data, np.uint8))) == 256, "a picture, not an empty one"
-
-
-def test_the_iceberg_sink_runs_as_the_page_says(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "examples.iceberg_sink"],
-        cwd=CHECKOUT, capture_output=True, timeout=600, check=False,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )  # fmt: skip
-    shown = ended.stdout.decode()
-    assert (ended.returncode, ended.stderr.decode()) == (0, "")
-    told = [line for line in shown.splitlines() if "snapshots" in line]
-    assert told == [
-        "1 snapshots, 6,217 messages, 6,217 of them different, 1,766 payments",
-        "2 snapshots, 15,595 messages, 15,595 of them different, 4,257 payments",
-        "3 snapshots, 19,622 messages, 19,622 of them different, 5,000 payments",
-    ]
-    assert [path.name for path in tmp_path.glob("reput-example-*")] == []
 
 
 def test_the_plots_lie_where_they_were_asked_for(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from random import Random
 import pyarrow as pa
 
 from reput.base.words import first_line
-from reput.engine.tables.lookup.local_files import read_keys
+from reput.engine.tables.lookup.keys import Keys
 from reput.errors import ReputError
 from reput.format.parquet_footer import TAIL_BYTES, footer_bytes
 from reput.wings.lakes.merging import batches_of
@@ -28,7 +28,7 @@ _STORE = "store"
 
 
 def _read_keys(file: Path, folder: Path) -> None:
-    for batch in read_keys(str(file)).batches:
+    for batch in Keys.read(str(file)).batches:
         batch.validate(full=True)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reput.engine.tables.lookup.local_files import read_keys
+from reput.engine.tables.lookup.keys import Keys
 from reput.errors import FormatError, UsageError
 from reput.format.parquet_footer import MOST_FOOTER_BYTES
 from reput.io.parquet import opened_parquet, parquet_dataset
@@ -91,7 +91,7 @@ def test_rows_that_take_no_bytes_are_refused(
     monkeypatch.setattr("reput.format.parquet_footer._ROWS_PER_BYTE", 100)
     assert path.stat().st_size < 4900
     with pytest.raises(UsageError, match=r"states more than [\d,]+ rows"):
-        read_keys(str(path))
+        Keys.read(str(path))
     with pytest.raises(FormatError, match=r"states more than [\d,]+ rows"):
         parquet_dataset(path)
 
@@ -129,7 +129,7 @@ def test_a_long_text_in_all_rows_takes_little_memory(
         dictionary_pagesize_limit=1 << 22,
     )
     assert path.stat().st_size < 100_000
-    keys, most = read_keys(str(path)), 0
+    keys, most = Keys.read(str(path)), 0
 
     def measure() -> None:
         nonlocal most
@@ -147,10 +147,10 @@ def test_a_footer_of_many_values_is_refused(tmp_path: Path) -> None:
     footer = b"\x59\xfc\x80\x89\x7a" + bytes(2_000_000)
     path.write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
     with pytest.raises(UsageError, match="damaged"):
-        read_keys(str(path))
+        Keys.read(str(path))
     with path.open("wb") as file:
         file.truncate(MOST_FOOTER_BYTES + 100)
         file.seek(-8, 2)
         file.write((MOST_FOOTER_BYTES + 1).to_bytes(4, "little") + b"PAR1")
     with pytest.raises(UsageError, match="more than"):
-        read_keys(str(path))
+        Keys.read(str(path))

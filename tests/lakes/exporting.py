@@ -18,7 +18,7 @@ from reput.wings.lakes.driver import export_sources
 from reput.wings.lakes.merging import TARGET_BYTES
 from reput.wings.lakes.planning import open_stores
 from reput.wings.lakes.report import ExportReport
-from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.request import ExportRequest, ExportSettings
 from reput.wings.lakes.tables.opening import open_table
 from tests.growing import write_in_place
 
@@ -51,15 +51,12 @@ def export(
         destination or open_table(str(folder), layout),
         ExportRequest(**request),
         lambda size: SerialRunner(),
-        incremental=incremental,
-        fail_on_data_loss=fail_on_data_loss,
-        split_bytes=split_bytes,
-        max_rejects=max_rejects,
-        target_file_bytes=target_file_bytes,
-        commit_every=commit_every,
-        compact_after=compact_after,
-        progress=progress,
-    )
+        ExportSettings(
+            incremental, fail_on_data_loss, split_bytes, target_file_bytes, commit_every,
+            compact_after, max_rejects,
+        ),
+        progress,
+    )  # fmt: skip
 
 
 def iceberg_table(folder: Path, rejects: bool = False) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from reput.base.tasks import SerialRunner
 from reput.errors import StoreAccessError, StoreLockedError, UsageError
 from reput.io.parquet import opened_parquet
-from reput.wings.lakes.compaction import CompactReport, compact_table, layout_of
+from reput.wings.lakes.compaction import CompactReport, compact_destination, layout_of
 from reput.wings.lakes.tables.opening import open_table
 from tests.cli.running import reput
 from tests.golden.stores import GoldenStore
@@ -34,7 +34,7 @@ ENDS = (500_000, 900_000, 1_300_000, 2_000_000)
 
 def compact(folder: Path, layout: str = "parquet", **options: Any) -> CompactReport:
     table = open_table(str(folder), layout)
-    return compact_table(table, lambda size: SerialRunner(), **options)
+    return compact_destination(table, lambda size: SerialRunner(), **options)
 
 
 def exported(golden: Golden, tmp_path: Path, layout: str, **request: Any) -> tuple[Path, Path]:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.engine.messages.body_shape import BodyShape
-from reput.engine.messages.json_body import parse_bodies
 from reput.errors import UsageError
 from reput.testing.builders import MESSAGE, write_log
+from reput.wings.lakes.body_shape import BodyShape
+from reput.wings.lakes.json_body import parse_bodies
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import FORMATS, export, grow_to, offsets, read_table
 from tests.slow import slow_from

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from reput.engine.messages.body_shape import MOST_COLUMNS, NOTHING, BodyShape, changes, evolved
 from reput.errors import UsageError
+from reput.wings.lakes.body_shape import MOST_COLUMNS, NOTHING, BodyShape, changes, evolved
 from reput.wings.lakes.json_inference import ShapeInference
 from tests.lakes.exporting import FORMATS, GrowingStore, export, read_table
 from tests.slow import slow_from

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from reput.engine.messages.arrays import BATCH_BYTES
-from reput.engine.messages.body_shape import MOST_COLUMNS, BodyShape
 from reput.errors import UsageError
+from reput.wings.lakes.body_shape import MOST_COLUMNS, BodyShape
 from reput.wings.lakes.json_inference import MOST_LEVELS, ShapeInference
 from reput.wings.lakes.request import ExportRequest
 from reput.wings.lakes.task import sample_bodies

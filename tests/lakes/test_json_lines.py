@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from reput.engine.messages.json_codec import message_line
-from reput.engine.messages.message_lines import message_lines
+from reput.engine.messages.message_lines import log_lines
 from reput.errors import StoreAccessError, StoreChangedError, UsageError
 from reput.format.commit_log import decode
 from reput.wings.lakes.json_lines import export_lines
 from reput.wings.lakes.planning import open_stores
 from reput.wings.lakes.report import ExportReport
-from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.request import ExportRequest, ExportSettings
 from tests.golden.stores import SHIPPED, GoldenStore
 from tests.lakes.exporting import expire, grow_to
 from tests.writer.crashing import KilledError
@@ -33,7 +33,7 @@ def run(
     place = str(output) if isinstance(output, Path) else output
     return export_lines(
         open_stores([str(store)]), place, ExportRequest(**request),
-        incremental=incremental, fail_on_data_loss=fail_on_data_loss,
+        ExportSettings(incremental, fail_on_data_loss),
     )  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def test_a_file_grows_by_what_is_new_and_survives_deaths(
         grow_to(source.path, store, stop)
 
         def dying_lines(data: Any, positions: Any, offsets: Any) -> Iterator[Any]:
-            yield from message_lines(data, positions[:400], offsets[:400])
+            yield from log_lines(data, positions[:400], offsets[:400])
             raise KilledError
 
         if stop != ends[1000] or not out.exists():

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.engine.messages.body_shape import BodyShape
-from reput.engine.messages.json_body import parse_bodies, parse_permissively
 from reput.errors import RejectedRowsError, UsageError
+from reput.wings.lakes.body_shape import BodyShape
+from reput.wings.lakes.json_body import parse_bodies, parse_permissively
 from reput.wings.lakes.reject_reasons import MostRejects
 from tests.cli.running import reput
 from tests.lakes.exporting import FORMATS, GrowingStore, export, read_table

@@ -14,7 +14,7 @@ from reput.wings.lakes import driver, planning
 from reput.wings.lakes.driver import export_sources
 from reput.wings.lakes.planning import open_stores
 from reput.wings.lakes.report import ExportReport
-from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.request import ExportRequest, ExportSettings
 from reput.wings.lakes.tables.opening import open_table
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -60,7 +60,7 @@ def test_the_driver_opens_no_log(
     def run(runner: Runner) -> ExportReport:
         return export_sources(
             open_stores([str(store) for store in stores]), open_table(str(tmp_path / "out"), "parquet"),
-            ExportRequest(topics=(TOPIC,)), lambda size: runner, incremental=True,
+            ExportRequest(topics=(TOPIC,)), lambda size: runner, ExportSettings(incremental=True),
         )  # fmt: skip
 
     def refuse(*_: object, **__: object) -> None:

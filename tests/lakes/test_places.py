@@ -18,7 +18,7 @@ from reput.errors import ReputError, StoreAccessError, StoreNotFoundError, Usage
 from reput.wings.lakes.json_lines import export_lines
 from reput.wings.lakes.planning import open_stores
 from reput.wings.lakes.report import ExportReport
-from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.request import ExportRequest, ExportSettings
 from reput.wings.lakes.tables import parquet
 from reput.wings.lakes.tables.iceberg import IcebergTable
 from reput.wings.lakes.tables.opening import open_table
@@ -32,7 +32,7 @@ Golden = Callable[[str], GoldenStore]
 
 def lines(store: Path, output: Path, incremental: bool = False) -> ExportReport:
     sources = open_stores([str(store)])
-    return export_lines(sources, str(output), ExportRequest(), incremental=incremental)
+    return export_lines(sources, str(output), ExportRequest(), ExportSettings(incremental))
 
 
 @pytest.mark.parametrize("layout", slow_from(1, FORMATS))

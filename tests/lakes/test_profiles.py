@@ -10,7 +10,7 @@ import pytest
 from reput.base.tasks import SerialRunner
 from reput.errors import StoreAccessError, UsageError
 from reput.wings.lakes import parquet_files
-from reput.wings.lakes.compaction import compact_table
+from reput.wings.lakes.compaction import compact_destination
 from reput.wings.lakes.merging import groups_of
 from reput.wings.lakes.partitions import sorted_slices
 from reput.wings.lakes.request import ExportRequest
@@ -49,7 +49,7 @@ def test_a_fast_export_has_the_rows_of_a_safe_one(
 def test_compaction_sorts_what_a_fast_export_left_unsorted(golden: Golden, tmp_path: Path) -> None:
     out = tmp_path / "out"
     export(golden("orders").path, out, profile="fast", target_file_bytes=1 << 10)
-    compact_table(open_table(str(out), "parquet"), lambda size: SerialRunner())
+    compact_destination(open_table(str(out), "parquet"), lambda size: SerialRunner())
     (path,) = data_files(out)
     assert pq.read_metadata(path).row_group(0).sorting_columns
 

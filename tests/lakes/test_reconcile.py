@@ -15,7 +15,7 @@ from reput.wings.lakes import task
 from reput.wings.lakes.data_file import RowTally, tally_of
 from reput.wings.lakes.driver import export_sources
 from reput.wings.lakes.planning import open_stores
-from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.request import ExportRequest, ExportSettings
 from reput.wings.lakes.tables.opening import open_table
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import FORMATS, control_of, export, offsets, read_table
@@ -95,7 +95,7 @@ def test_a_task_that_runs_twice_counts_once(golden: Golden, tmp_path: Path) -> N
     store = golden("orders")
     export_sources(
         open_stores([str(store.path)]), open_table(str(tmp_path / "out"), "parquet"), ExportRequest(),
-        lambda size: Twice(), split_bytes=300_000,
+        lambda size: Twice(), ExportSettings(split_bytes=300_000),
     )  # fmt: skip
     expected = [message.physical_offset for message in store.messages]
     assert offsets(read_table(tmp_path / "out", "parquet")) == expected

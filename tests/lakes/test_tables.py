@@ -16,7 +16,7 @@ from reput.engine.tables.read import LogRange, RangeBatches
 from reput.errors import StoreChangedError, StoreLockedError, StoreNotFoundError, UsageError
 from reput.wings.lakes.driver import export_sources
 from reput.wings.lakes.planning import open_stores
-from reput.wings.lakes.request import KEY, TABLE_COLUMNS, ExportRequest
+from reput.wings.lakes.request import KEY, TABLE_COLUMNS, ExportRequest, ExportSettings
 from reput.wings.lakes.tables.opening import open_table
 from tests.golden.stores import SHIPPED, GoldenStore
 from tests.lakes.exporting import (
@@ -274,7 +274,7 @@ def test_a_store_on_another_file_system(golden: Golden, tmp_path: Path) -> None:
         open_table(str(tmp_path / "out"), "parquet"),
         ExportRequest(),
         lambda size: SerialRunner(),
-        split_bytes=20_000,
+        ExportSettings(split_bytes=20_000),
     )
     expected = [message.physical_offset for message in store.messages]
     assert offsets(read_table(tmp_path / "out", "parquet")) == expected

@@ -13,7 +13,7 @@ import pytest
 from reput.base.tasks import SerialRunner
 from reput.errors import RejectedRowsError, StoreUnreachableError, UsageError
 from reput.wings.lakes.body_decoders import BodyFields
-from reput.wings.lakes.compaction import compact_table
+from reput.wings.lakes.compaction import compact_destination
 from reput.wings.lakes.tables.opening import open_table
 from tests.lakes.exporting import FORMATS, GrowingStore, export, offsets, read_table
 from tests.messages.encoded import avro, framed, record
@@ -64,7 +64,7 @@ def test_a_table_grows_with_the_schemas_of_a_registry(tmp_path: Path, layout: st
     assert len(offsets(read_table(out, layout, rejects=True))) == 3
     with pytest.raises(UsageError, match="created with another body"):
         export(store.path, out, layout, incremental=True)
-    compact_table(open_table(str(out), layout), lambda size: SerialRunner())
+    compact_destination(open_table(str(out), layout), lambda size: SerialRunner())
     again = read_table(out, layout)["avro"].to_pylist()
     for row in (*rows, *again):
         row["labels"] = row["labels"] or None  # pyiceberg reads a null as an empty list

@@ -20,7 +20,7 @@ from reput.errors import StoreAccessError, UsageError
 from reput.format.commit_log import MessageExt, decode_located
 from reput.testing.builders import MESSAGE, write_log
 from reput.wings.lakes import upsert as upserting
-from reput.wings.lakes.compaction import compact_table
+from reput.wings.lakes.compaction import compact_destination
 from reput.wings.lakes.merging import shaped
 from reput.wings.lakes.tables.opening import open_table
 from tests.golden.stores import GoldenStore
@@ -83,7 +83,7 @@ def test_the_newest_message_of_each_key_remains(tmp_path: Path, layout: str) -> 
     third = upsert(write(store, messages), out, layout)
     assert (third.rows, third.rejects, third.superseded) == (0, 1, 0)
     check(out, layout, messages)
-    compact_table(open_table(str(out), layout), lambda size: SerialRunner())
+    compact_destination(open_table(str(out), layout), lambda size: SerialRunner())
     messages += [message("a", b"after"), message("c", b"")]
     upsert(write(store, messages), out, layout)
     check(out, layout, messages)
@@ -112,7 +112,7 @@ def test_any_runs_keep_what_compaction_keeps(
             )  # fmt: skip
             check(out, layout, messages)
             if number == 2:
-                compact_table(open_table(str(out), layout), lambda size: SerialRunner())
+                compact_destination(open_table(str(out), layout), lambda size: SerialRunner())
                 check(out, layout, messages)
         assert len(offsets(read_table(out, layout, rejects=True))) == sum(
             "KEYS" not in one.properties for one in messages

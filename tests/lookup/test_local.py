@@ -17,8 +17,9 @@ import reput
 from reput.base.tasks import SerialRunner
 from reput.core.store.store_reader import StoreReader
 from reput.engine.tables.lookup import arrow
-from reput.engine.tables.lookup.arrow import find, keys_of
-from reput.engine.tables.lookup.local_files import read_keys, write_answer
+from reput.engine.tables.lookup.arrow import find
+from reput.engine.tables.lookup.keys import Keys
+from reput.engine.tables.lookup.local_files import write_answer
 from reput.errors import StoreAccessError, UsageError
 from tests.golden.stores import GoldenStore
 from tests.query.stores import expected_offsets, keyed_messages
@@ -144,7 +145,7 @@ def test_csv_is_read_as_others_write_it(tmp_path: Path) -> None:
     path = tmp_path / "keys.csv"
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([("topic", "key", "note"), *rows])
-    table = pa.Table.from_batches(read_keys(str(path)).batches)
+    table = pa.Table.from_batches(Keys.read(str(path)).batches)
     assert {field.type for field in table.schema} == {pa.string()}, "0100 is no number"
     found = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
     assert found == [*rows[:2], ("t", "c\\", None), rows[3]]
@@ -157,7 +158,7 @@ def test_a_line_of_other_columns_is_refused(golden: Golden, tmp_path: Path, line
     for before in (1, 200_000):
         keys = text(tmp_path / "keys.csv", ["topic,key", *["orders,order-1"] * before, line])
         with pytest.raises(UsageError, match=f"more or fewer values than names: {line}$"):
-            find(golden("orders").path, read_keys(keys), SerialRunner(), staging=staged)
+            find(golden("orders").path, Keys.read(keys), SerialRunner(), staging=staged)
     assert list(staged.iterdir()) == []
 
 
@@ -165,7 +166,7 @@ def test_files_that_are_no_keys_are_one_line(tmp_path: Path) -> None:
     for name, content in (("a.csv", b""), ("b.csv", b"t\xff,key\n"), ("c.parquet", b"junk")):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(UsageError, match=f"{name}: cannot be read: ") as raised:
-            list(read_keys(str(tmp_path / name)).batches)
+            list(Keys.read(str(tmp_path / name)).batches)
         assert "\n" not in str(raised.value)
 
 
@@ -173,9 +174,9 @@ def test_files_that_are_no_keys_are_one_line(tmp_path: Path) -> None:
 def test_without_keys_the_answer_has_its_columns(
     golden: Golden, tmp_path: Path, layout: str
 ) -> None:
-    keys = read_keys(text(tmp_path / "keys.csv", ["topic,key,note"]))
+    keys = Keys.read(text(tmp_path / "keys.csv", ["topic,key,note"]))
     with find(golden("orders").path, keys, SerialRunner(), columns=["tags"]) as found:
-        write_answer(SerialRunner(), found, str(tmp_path / "out"), layout)  # type: ignore[arg-type]
+        write_answer(found, str(tmp_path / "out"), layout)  # type: ignore[arg-type]
     (file,) = (tmp_path / "out").iterdir()
     if layout == "parquet":
         table = pq.read_table(file)
@@ -185,12 +186,12 @@ def test_without_keys_the_answer_has_its_columns(
 
 
 def test_an_answer_that_cannot_be_written_leaves_nothing(golden: Golden, tmp_path: Path) -> None:
-    keys = keys_of(pa.table({"topic": ["orders"], "key": ["order-100377"]}))
+    keys = Keys.of(pa.table({"topic": ["orders"], "key": ["order-100377"]}))
     with find(golden("orders").path, keys, SerialRunner()) as found:
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "other").touch()
         with pytest.raises(StoreAccessError, match="out: cannot be created"):
-            write_answer(SerialRunner(), found, str(tmp_path / "out"), "parquet")
+            write_answer(found, str(tmp_path / "out"), "parquet")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -200,9 +201,9 @@ def test_parquet_keys_from_a_folder_and_parquet_answers(golden: Golden, tmp_path
         table = pa.table({"topic": ["orders"], "key": [key]})
         pq.write_table(table, tmp_path / "keys" / f"part-{number}.parquet")
     (tmp_path / "keys" / "_SUCCESS").touch()
-    keys = read_keys(str(tmp_path / "keys"))
+    keys = Keys.read(str(tmp_path / "keys"))
     with find(golden("orders").path, keys, SerialRunner()) as found:
-        write_answer(SerialRunner(), found, str(tmp_path / "out"), "parquet")
+        write_answer(found, str(tmp_path / "out"), "parquet")
         expected = pa.Table.from_batches(found.batches(), found.schema)
     assert pa.dataset.dataset(tmp_path / "out").to_table() == expected
     assert set(expected["key"].to_pylist()) == {"order-100377", "customer-48"}
@@ -224,7 +225,7 @@ def test_a_store_that_cannot_be_opened_for_a_moment_is_searched(
 
     monkeypatch.setattr(arrow, "StoreReader", Stale)
     stores = [str(golden(name).path) for name in ("orders", "basic")]
-    with find(stores, keys_of([("orders", "nobody")]), SerialRunner()) as found:
+    with find(stores, Keys.of([("orders", "nobody")]), SerialRunner()) as found:
         assert found.answer.coverage.failed == ()
         assert len(found.stores) == 2
     assert len(opened) == 6

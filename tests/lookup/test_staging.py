@@ -3,6 +3,7 @@
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -76,9 +77,8 @@ def test_what_an_answer_covers_is_written_whole_or_not_at_all(
     def full(*_: object) -> None:
         raise StoreAccessError("no space left")
 
-    monkeypatch.setattr(local_files, "coverage_text", lambda found: b"[]")
     monkeypatch.setattr(FileWriter, "write", full)
-    found: Any = None
+    found: Any = SimpleNamespace(coverage_text=lambda: b"[]")
     with pytest.raises(StoreAccessError):
         local_files.write_coverage(found, str(tmp_path / "found"))
     assert list(tmp_path.iterdir()) == []

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.engine.messages.body_shape import BodyShape
-from reput.engine.messages.parsed_bodies import ParsedBodies
 from reput.errors import StoreUnreachableError, UsageError
 from reput.wings.lakes.body_decoders import BodyDecoder
+from reput.wings.lakes.body_shape import BodyShape
 from reput.wings.lakes.decoding import MOST_BODY_BYTES, decode_bodies, open_decoder
 from reput.wings.lakes.http_json import HttpService
+from reput.wings.lakes.parsed_bodies import ParsedBodies
 from tests.messages.encoded import avro, framed, record
 from tests.messages.registry import running_registry
 

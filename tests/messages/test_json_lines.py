@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.engine.messages.json_codec import message_fields, message_line
-from reput.engine.messages.json_lines import Block, LineError, _Line, read_message, read_messages
+from reput.engine.messages.json_lines import Block, LineError, read_message, read_messages
 from reput.engine.writer.put.message import Message, properties_string
 from reput.format.commit_log import body_crc
 from reput.format.host import Host
+from reput.format.message_fields import PUT_NAMES
 from reput.format.properties import decode_properties
 from reput.format.unique_key import UniqueKeys
 from reput.testing.builders import MESSAGE
@@ -164,7 +165,7 @@ def test_the_documented_fields_are_those_that_are_read() -> None:
     page = (Path(__file__).parents[2] / "docs" / "message-json.md").read_text(encoding="utf-8")
     table, _, back = page.partition("## Back into a store")
     documented = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
-    assert documented == set(_Line.__struct_fields__)
+    assert documented == set(PUT_NAMES)
     example = re.search(r"^    (\{.*\})$", back, re.MULTILINE)
     assert example
     assert read_message(example[1].encode()) == Message(

@@ -13,7 +13,7 @@ from reput.core.log.reader import CommitLogReader, LocatedRecord
 from reput.core.log.sources import StoreLog
 from reput.core.log.walk import LogWalk
 from reput.engine.messages.json_codec import message_line
-from reput.engine.messages.message_lines import message_lines, record_lines
+from reput.engine.messages.message_lines import log_lines, record_lines
 from reput.format.commit_log import BODY_CRC_POSITION, MessageExt, decode, encode, locate
 from reput.format.host import Host
 from reput.format.java_string import encode_utf8, hash_map_order
@@ -74,7 +74,7 @@ def _lines(parts: list[bytes], offsets: list[int] | None) -> bytes:
     positions = np.cumsum([0, *map(len, parts)])[:-1]
     data = np.frombuffer(b"".join(parts), np.uint8)
     given = None if offsets is None else np.array(offsets, np.int64)
-    return b"".join(message_lines(data, positions, given))
+    return b"".join(log_lines(data, positions, given))
 
 
 def _expected(message: MessageExt) -> bytes:

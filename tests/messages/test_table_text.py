@@ -18,10 +18,11 @@ from reput.base.visible_json import _INVISIBLE, indented, json_text
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import StoreLog
 from reput.core.log.walk import LogWalk
-from reput.engine.messages.csv_text import MESSAGE_COLUMNS, csv_line, message_cells
+from reput.engine.messages.csv_text import csv_line, message_cells
 from reput.engine.messages.json_codec import message_fields
-from reput.engine.messages.table_text import csv_lines, csv_names, json_lines
+from reput.engine.messages.table_text import csv_names, csv_rows, json_rows
 from reput.format.commit_log import SYS_FLAG_COMPRESSED
+from reput.format.message_fields import CSV_NAMES
 from tests.golden.stores import GoldenStore
 from tests.tables.reading import read
 
@@ -55,7 +56,7 @@ def test_columns_and_messages_are_printed_alike(name: str, golden: Golden) -> No
     columns = read(store, on_corrupt="row").drop_columns(["store"])
     told_csv = 0
     rows = [
-        json.loads(line) for batch in columns.to_batches() for line in json_lines(batch).to_pylist()
+        json.loads(line) for batch in columns.to_batches() for line in json_rows(batch).to_pylist()
     ]
     assert len(rows) == len(messages)
     for message, row in zip(messages, rows, strict=True):
@@ -79,16 +80,16 @@ def test_any_text_is_read_back(texts: list[str | None]) -> None:
     column = pa.array([*texts, *SPECIAL], pa.string())
     lists = pa.array([[text or "" for text in texts], None, []], pa.list_(pa.string()))
     batch = pa.record_batch({"t": column})
-    lines = json_lines(batch).to_pylist()
+    lines = json_rows(batch).to_pylist()
     assert [json.loads(line)["t"] for line in lines] == column.to_pylist()
     assert lines == [f'{{"t":{json_text(text)}}}' for text in column.to_pylist()]
     assert not any(_INVISIBLE.search(line) for line in lines)
     of_lists = [
-        json.loads(line)["l"] for line in json_lines(pa.record_batch({"l": lists})).to_pylist()
+        json.loads(line)["l"] for line in json_rows(pa.record_batch({"l": lists})).to_pylist()
     ]
     assert of_lists == lists.to_pylist()
-    assert csv_lines(batch).to_pylist() == [csv_line([text])[:-1] for text in column.to_pylist()]
-    safe = csv_lines(batch, is_safe=True).to_pylist()
+    assert csv_rows(batch).to_pylist() == [csv_line([text])[:-1] for text in column.to_pylist()]
+    safe = csv_rows(batch, is_safe=True).to_pylist()
     assert safe == [csv_line([text], is_safe=True)[:-1] for text in column.to_pylist()]
 
 
@@ -98,11 +99,11 @@ def test_a_slice_is_printed_like_what_it_shows() -> None:
         [[("k", "v")], None, [], [("x", "y"), ("z", None)]], pa.map_(pa.string(), pa.string())
     )
     batch = pa.record_batch({"l": lists, "m": maps})
-    whole = json_lines(batch).to_pylist()
+    whole = json_rows(batch).to_pylist()
     assert json.loads(whole[3]) == {"l": [], "m": {"x": "y", "z": None}}
     assert json.loads(whole[1]) == {"l": None, "m": None}
     for start in range(5):
-        assert json_lines(batch.slice(start)).to_pylist() == whole[start:]
+        assert json_rows(batch.slice(start)).to_pylist() == whole[start:]
 
 
 def test_other_types_of_keys() -> None:
@@ -117,7 +118,7 @@ def test_other_types_of_keys() -> None:
             "size": pa.array([1, 2]),
         }
     )
-    first, second = json_lines(batch).to_pylist()
+    first, second = json_rows(batch).to_pylist()
     assert first == (
         '{"at":1767312000000,"n":1.50,"f":null,"b":true,"body_base64":"/w==",'
         '"s":{"x":1,"y":["eg=="]},"size_bytes":1}'
@@ -125,7 +126,7 @@ def test_other_types_of_keys() -> None:
     assert json.loads(second) == {
         "at": None, "n": None, "f": 2.5, "b": None, "body": '{"a":1}', "s": None, "size_bytes": 2
     }  # fmt: skip
-    assert [line.split(",", 6)[:6] for line in csv_lines(batch).to_pylist()] == [
+    assert [line.split(",", 6)[:6] for line in csv_rows(batch).to_pylist()] == [
         ["1767312000000", "1.50", "inf", "true", "", "/w=="],
         ["", "", "2.5", "", '"{""a"":1}"', ""],
     ]
@@ -145,9 +146,7 @@ def test_csv_tells_a_missing_value_from_an_empty_text(golden: Golden) -> None:
     assert csv_line([None, "", 1, "a b", 'a"b,', " a"]) == ',"",1,a b,"a""b,"," a"\n'
     log = CommitLogReader(StoreLog(golden("orders").path))
     message = log.get(53821)
-    (row,) = csv.DictReader(
-        io.StringIO(csv_line(MESSAGE_COLUMNS) + csv_line(message_cells(message)))
-    )
+    (row,) = csv.DictReader(io.StringIO(csv_line(CSV_NAMES) + csv_line(message_cells(message))))
     assert row["body"] == message.body.decode()
     assert row["keys"] == "order-100377 customer-65"
 

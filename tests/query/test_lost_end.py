@@ -11,8 +11,8 @@ import reput
 from reput.base.findings import Kind
 from reput.cli.main import DAMAGED, NOT_FOUND
 from reput.core.query.tail import LogTail, TailFilter
-from reput.engine.tables.sweep import Sweep
 from reput.errors import CorruptMessageError, FormatError
+from reput.wings.console.sweep import Sweep
 from reput.wings.lakes.request import ExportRequest
 from tests.cli.running import reput as run
 from tests.index.proving import messages

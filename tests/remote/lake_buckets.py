@@ -16,7 +16,7 @@ from reput.wings.lakes.commit import Destination
 from reput.wings.lakes.driver import export_sources
 from reput.wings.lakes.planning import open_stores
 from reput.wings.lakes.report import ExportReport
-from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.request import ExportRequest, ExportSettings
 from reput.wings.lakes.tables.opening import open_table
 from tests.lakes.exporting import SMALL_SPLIT
 from tests.remote.rest_catalog import io_properties
@@ -81,8 +81,12 @@ class Lake:
         """Export with a runner that sends its tasks to other processes."""
         return export_sources(
             open_stores([str(store)], (), self.options), self.open(), ExportRequest(**request),
-            lambda size: SendingRunner(), incremental=incremental, split_bytes=split_bytes,
-            commit_every=commit_every, compact_after=compact_after, progress=progress,
+            lambda size: SendingRunner(),
+            ExportSettings(
+                incremental=incremental, split_bytes=split_bytes, commit_every=commit_every,
+                compact_after=compact_after,
+            ),
+            progress,
         )  # fmt: skip
 
     def rows(self, rejects: bool = False) -> pa.Table:

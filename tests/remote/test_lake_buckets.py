@@ -14,7 +14,7 @@ from reput.errors import StoreAccessError, StoreLockedError, StoreNotFoundError,
 from reput.io.bucket import Bucket
 from reput.io.object_store import ObjectInfo
 from reput.wings.lakes import lake_bucket
-from reput.wings.lakes.compaction import compact_table
+from reput.wings.lakes.compaction import compact_destination
 from reput.wings.lakes.lake_bucket import LakeBucket
 from reput.wings.lakes.tables.opening import open_table
 from tests.golden.stores import GoldenStore
@@ -105,7 +105,7 @@ def test_small_files_are_combined(golden: Golden, lake: Lake, layout: str, tmp_p
     for end in (30_000, 60_000, 1 << 40):
         grow_to(source.path, store, end)
         lake.export(store, incremental=True)
-    report = compact_table(lake.open(), lambda size: SendingRunner())
+    report = compact_destination(lake.open(), lambda size: SendingRunner())
     assert (report.files, report.new_files) == (3, 1)
     assert offsets(lake.rows()) == _offsets(source)
     assert not lake.export(store, incremental=True).committed
@@ -115,7 +115,7 @@ def test_small_files_are_combined(golden: Golden, lake: Lake, layout: str, tmp_p
 def test_a_parquet_table_in_a_bucket_is_not_compacted(golden: Golden, lake: Lake) -> None:
     lake.export(golden("lmq").path)
     with pytest.raises(UsageError, match="this table of layout parquet cannot be compacted"):
-        compact_table(lake.open(), lambda size: SendingRunner())
+        compact_destination(lake.open(), lambda size: SendingRunner())
     with pytest.raises(UsageError, match="tables of layout parquet cannot be compacted"):
         lake.export(golden("lmq").path, incremental=True, compact_after=9)
 

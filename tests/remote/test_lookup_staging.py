@@ -15,9 +15,10 @@ import reput
 from reput.base.tasks import Progress, SerialRunner, silent
 from reput.core.store.named_stores import NamedStore
 from reput.engine.stores.runners import Chosen
-from reput.engine.tables.look_up_files import FileLookup
-from reput.engine.tables.lookup.arrow import find, keys_of
+from reput.engine.tables.lookup.arrow import find
+from reput.engine.tables.lookup.keys import Keys
 from reput.engine.tables.lookup.lines import PLAIN
+from reput.engine.tables.lookup.operation import FileLookup
 from reput.errors import StoreAccessError, UsageError
 from reput.io import staged
 from reput.io.bucket import Bucket
@@ -77,11 +78,11 @@ def _table(found: object) -> list[dict[str, object]]:
 def test_matches_are_those_of_a_local_look_up(
     golden: Golden, s3: Options, url: str, keys: list[tuple[str, str]]
 ) -> None:
-    with find([golden("lmq").path], keys_of(keys), SerialRunner()) as here:
+    with find([golden("lmq").path], Keys.of(keys), SerialRunner()) as here:
         expected = _table(here)
     assert sum(row["physical_offset"] is not None for row in expected) > 10
     staging = "s3://lookups/staging"
-    with find([url], keys_of(keys), _Twice(), staging=staging, storage_options=s3) as there:
+    with find([url], Keys.of(keys), _Twice(), staging=staging, storage_options=s3) as there:
         assert there.folder.startswith(f"{staging}/reput-lookup-")
         assert _table(there) == expected
         assert list(Bucket(staging, s3).list())
@@ -92,14 +93,14 @@ def test_matches_are_those_of_a_local_look_up(
 def test_requests_that_fail_are_repeated(
     golden: Golden, s3: Options, url: str, keys: list[tuple[str, str]]
 ) -> None:
-    with find([golden("lmq").path], keys_of(keys), SerialRunner()) as here:
+    with find([golden("lmq").path], Keys.of(keys), SerialRunner()) as here:
         expected = _table(here)
     with faulty_server(s3["s3.endpoint_override"]) as proxy:
         options = {**s3, "s3.endpoint_override": proxy.address}
         proxy.fail_often(1)
         staging = "s3://lookups/faulty"
         with find(
-            [url], keys_of(keys), _Twice(), staging=staging, storage_options=options
+            [url], Keys.of(keys), _Twice(), staging=staging, storage_options=options
         ) as there:
             assert _table(there) == expected
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from reput.errors import StoreAccessError, StoreLockedError, UsageError
-from reput.wings.lakes.compaction import compact_table
+from reput.wings.lakes.compaction import compact_destination
 from reput.wings.lakes.lake_bucket import LakeBucket
 from tests.cli.running import one_line
 from tests.cli.running import reput as run
@@ -75,7 +75,7 @@ def test_a_table_grows_and_is_compacted(
         if one.endswith(f"{lake.table.partition('.')[0]}/tables/messages")
     ]
     assert sum(one.startswith("POST") for one in commits) == 4  # one of them creates the table
-    report = compact_table(lake.open(), lambda size: SendingRunner())
+    report = compact_destination(lake.open(), lambda size: SendingRunner())
     assert report.new_files < report.files
     assert offsets(lake.rows()) == _offsets(source)
     assert not lake.export(store, incremental=True, partition_by=("topic",)).committed

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from reput.spark.java import find_java_home
-from reput.spark.spark_home import spark_home
+from reput.spark.local_session import spark_home
 from tests.waiting import wait_for
 
 _SETTINGS = {

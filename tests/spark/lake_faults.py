@@ -18,7 +18,7 @@ from reput.base.config import StoreConfig
 from reput.wings.inspect.comparing.tables import diff_export
 from reput.wings.lakes.driver import export_sources
 from reput.wings.lakes.planning import open_stores
-from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.request import ExportRequest, ExportSettings
 from tests.lakes.exporting import offsets
 from tests.remote.lake_buckets import Lake
 from tests.remote.s3_server import s3_process, upload_whole
@@ -38,8 +38,8 @@ class Exports(Runs):
         """Export new messages. `output` is not used: the table is in a bucket."""
         export_sources(
             open_stores([str(self.store)]), self.lake.open(), ExportRequest(partition_by=("topic",)),
-            lambda size: DisturbedRunner(self.spark, disturb), incremental=True, split_bytes=_SPLIT,
-            commit_every=_STEP,
+            lambda size: DisturbedRunner(self.spark, disturb),
+            ExportSettings(incremental=True, split_bytes=_SPLIT, commit_every=_STEP),
         )  # fmt: skip
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.spark.class_archive import archive_cache, archive_name, archive_options
 from reput.spark.java import find_java_home
-from reput.spark.spark_home import spark_home
+from reput.spark.local_session import archive_cache, archive_name, archive_options, spark_home
 from tests.cli.running import reput_process
 from tests.spark.standalone import run_python
 

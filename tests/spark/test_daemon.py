@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reput.io import Scratch
-from reput.spark import garbage
-from reput.spark.quiet_end import Quiet, end_quietly
+from reput.spark import workers
+from reput.spark.local_session import socket_settings
 from reput.spark.runner import SparkRunner
-from reput.spark.sockets import socket_settings
+from reput.spark.workers import Quiet, end_quietly
 from tests.golden.stores import GoldenStore
 from tests.spark.standalone import run_python
 
@@ -51,12 +51,12 @@ def test_modules_are_set_aside_again_only_when_there_are_more(
 ) -> None:
     calls: list[int] = []
     monkeypatch.setattr(gc, "freeze", lambda: calls.append(len(sys.modules)))
-    monkeypatch.setattr(garbage, "_modules", 0)
-    garbage.set_modules_aside()
-    garbage.set_modules_aside()
+    monkeypatch.setattr(workers, "_modules", 0)
+    workers.set_modules_aside()
+    workers.set_modules_aside()
     assert len(calls) == 1
     monkeypatch.setitem(sys.modules, "one more", sys)
-    garbage.set_modules_aside()
+    workers.set_modules_aside()
     assert len(calls) == 2
 
 

@@ -11,7 +11,7 @@ from reput.spark import export
 from reput.spark.runner import SparkRunner, prepared_runner
 from reput.wings.lakes.driver import export_sources
 from reput.wings.lakes.planning import open_stores
-from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.request import ExportRequest, ExportSettings
 from reput.wings.lakes.tables.opening import open_table
 from reput.wings.lakes.task import warm_up
 from tests.golden.sparse import copy_store
@@ -72,7 +72,7 @@ def test_it_goes_on_and_a_file_that_went_is_one_line(
             table,
             ExportRequest(),
             runner_that_comes_late,
-            incremental=True,
+            ExportSettings(incremental=True),
         )
     assert len(str(raised.value).splitlines()) == 1
     assert offsets(read_table(out, "parquet")) == before

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import reput.spark
 from reput.cli.lookup import print_rows
 from reput.engine.tables.lookup.coverage import coverage_of
-from reput.engine.tables.lookup.local_files import Format
+from reput.engine.tables.lookup.local_files import AnswerFormat
 from reput.errors import StoreNotFoundError, UsageError
 from reput.spark.bulk_lookup import find_on_spark
 from reput.spark.lookup_files import read_keys, write_answer, write_coverage
@@ -171,11 +171,11 @@ def test_the_command_writes_files(
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["parquet", "jsonl"])
 def test_rows_without_their_coverage(
-    spark: SparkSession, golden: Golden, keys_csv: Path, tmp_path: Path, layout: Format
+    spark: SparkSession, golden: Golden, keys_csv: Path, tmp_path: Path, layout: AnswerFormat
 ) -> None:
     keys = read_keys(spark, str(keys_csv))
     found = find_on_spark(spark, golden("orders").path, keys, columns=["tags"])
-    write_answer(spark, found, str(tmp_path / "found"), layout)
+    write_answer(spark, found, f"file://{tmp_path}/found", layout)
     write_coverage(spark, found, f"file://{tmp_path}/found/")
     read = spark.read.parquet if layout == "parquet" else spark.read.json
     frame = read(str(tmp_path / "found"))
@@ -191,12 +191,12 @@ def test_the_answer_as_text(
     golden: Golden,
     keys_csv: Path,
     tmp_path: Path,
-    layout: Format,
+    layout: AnswerFormat,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     keys = read_keys(spark, str(keys_csv))
     found = find_on_spark(spark, golden("orders").path, keys, columns=["tags", "physical_offset"])
-    write_answer(spark, found, str(tmp_path / "found"), layout)
+    write_answer(spark, found, f"file://{tmp_path}/found", layout)
     reader = spark.read.option("header", True)
     read = reader.json if layout == "jsonl" else reader.csv
     assert_answered(read(str(tmp_path / "found")))
@@ -204,8 +204,7 @@ def test_the_answer_as_text(
     assert layout != "parquet"
     print_rows(found.answer, layout)
     lines = capfd.readouterr().out.splitlines()
-    suffix = {"jsonl": "json", "csv": "csv"}[layout]
-    files = sorted((tmp_path / "found").glob(f"part-*.{suffix}"))
+    files = sorted((tmp_path / "found").glob("part-*.txt"))
     written = [line for file in files for line in file.read_text().splitlines()]
     assert written == lines, "one form for all destinations"
     if layout == "csv":
@@ -289,9 +288,9 @@ def test_csv_is_written_as_others_read_it(
     texts = [' a "b" ', "\\", "x\\", ",", "ä😀"]
     keys = spark.createDataFrame([("t", text) for text in texts], "topic string, key string")
     found = find_on_spark(spark, golden("orders").path, keys.coalesce(1), columns=["tags"])
-    write_answer(spark, found, str(tmp_path / "out"), "csv")
+    write_answer(spark, found, f"file://{tmp_path}/out", "csv")
     rows = []
-    for path in (tmp_path / "out").glob("*.csv"):
+    for path in (tmp_path / "out").glob("part-*.txt"):
         with path.open(newline="", encoding="utf-8") as file:
             rows += list(csv.reader(file))[1:]
     assert sorted(row[1] for row in rows) == sorted(texts)

@@ -6,7 +6,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from reput.spark.spark_home import spark_home
+from reput.spark.local_session import spark_home
 
 PYSPARK = Path(pyspark.__file__).parent
 

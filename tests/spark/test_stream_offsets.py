@@ -12,7 +12,7 @@ from reput.core.log.paths import find_logs
 from reput.core.log.scan import ScanBuffers
 from reput.engine.messages.schema import select
 from reput.errors import StoreChangedError, UsageError
-from reput.spark import lag, stream
+from reput.spark import stream
 from reput.spark.options import read_options
 from reput.spark.partitions import LogPartition
 from reput.spark.stream import LogStream, Offset
@@ -181,8 +181,8 @@ def test_progress_says_how_far_behind_the_log_a_stream_is(store: Path) -> None:
 
 
 def test_messages_far_behind_are_estimated(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lag, "_COUNTED_BYTES", 1000)
-    (found,) = lag.lag_of(find_logs([str(store)]), {}).values()
+    monkeypatch.setattr(stream, "_COUNTED_BYTES", 1000)
+    (found,) = stream.lag_of(find_logs([str(store)]), {}).values()
     assert found["bytes_behind"] == found["end"]
     assert 295 <= found["messages_behind"] <= 310, "records have one length"
 

@@ -9,8 +9,8 @@ import reput
 from reput.base.config import StoreConfig
 from reput.core.log.files import CommitLogFile
 from reput.engine.tables.filters import dispatched_under
-from reput.engine.tables.plan import ReadPlan, ReadTask, pack
-from reput.engine.tables.read import LogRange
+from reput.engine.tables.plan import ReadPlan
+from reput.engine.tables.read import LogRange, ReadTask
 from tests.oracle.forge import write_store
 from tests.spark.test_stream_offsets import log_of
 from tests.tables.reading import plan, read, read_plan, rows_of
@@ -35,7 +35,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def packs_of(planned: ReadPlan) -> list[tuple[ReadTask, ...]]:
-    return pack(planned.tasks, 128 * MIB)
+    return planned.packed(128 * MIB)
 
 
 def ranges(*sizes: int) -> list[ReadTask]:
@@ -57,18 +57,18 @@ def test_small_files_share_a_task(tmp_path: Path) -> None:
 
 def test_tasks_have_no_more_than_they_should() -> None:
     sizes = (300, 1, 1, 1, 60, 60, 60, 100, 28, 128)
-    packed = pack(ranges(*(size * MIB for size in sizes)), 129 * MIB)
+    packed = ReadPlan(ranges(*(size * MIB for size in sizes))).packed(129 * MIB)
     found = [[(task.part.stop - task.part.start) // MIB for task in each] for each in packed]
     assert found == [[300], [1, 1, 1, 60], [60], [60], [100], [28], [128]]
     assert [task for each in packed for task in each] == ranges(*(size * MIB for size in sizes))
 
 
 def test_there_are_as_many_tasks_as_asked_for() -> None:
-    tasks = ranges(*[MIB] * 40)
-    assert len(pack(tasks, 128 * MIB)) == 3
-    assert len(pack(tasks, 128 * MIB, least_tasks=10)) == 10
-    assert len(pack(tasks, 2 * MIB)) == 40
-    assert pack([], 128 * MIB) == []
+    planned = ReadPlan(ranges(*[MIB] * 40))
+    assert len(planned.packed()) == len(planned.packed(128 * MIB)) == 3
+    assert len(planned.packed(128 * MIB, least_tasks=10)) == 10
+    assert len(planned.packed(2 * MIB)) == 40
+    assert ReadPlan().packed(128 * MIB) == []
 
 
 def test_a_rare_key_is_looked_up_and_a_task_reads_all_that_was_found(keyed: Path) -> None:

@@ -107,7 +107,7 @@ def _kernels() -> Iterator[_Row]:
 def _java() -> _Row:
     if _version("pyspark") is None:
         return _Row("Java", "not needed without Spark")
-    from reput.spark.java import find_java_home
+    from reput.spark import find_java_home
 
     try:
         return _Row("Java", str(find_java_home()))

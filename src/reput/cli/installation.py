@@ -48,7 +48,7 @@ def warm_up_command(spark: bool) -> int:
             part.result()
     click.echo(f"Compiled the kernels in {time.monotonic() - begun:.1f} s.")
     if spark:
-        from reput.spark.warm_up import archive_classes
+        from reput.spark import archive_classes
 
         begun = time.monotonic()
         path = archive_classes()

@@ -20,15 +20,7 @@ from reput.cli.options import (
 from reput.cli.progress import PhaseBars
 from reput.engine.messages import bytes_of
 from reput.engine.stores import Chosen
-from reput.engine.tables import (
-    PLAIN,
-    LineFormat,
-    LineStyle,
-    LookupAnswer,
-    answer_header,
-    answer_lines,
-)
-from reput.engine.tables.look_up_files import FileLookup
+from reput.engine.tables import PLAIN, FileLookup, LineFormat, LineStyle, LookupAnswer, answer_lines
 from reput.errors import UsageError
 
 
@@ -142,8 +134,5 @@ def command(
 
 def print_rows(answer: LookupAnswer, layout: LineFormat, style: LineStyle | None = None) -> None:
     """Write all rows to stdout as JSON Lines or CSV in UTF-8. Only a part of the answer is in memory at a time."""
-    for line in answer_header(answer, layout):
-        click.echo(line)
-    for number in range(len(answer.parts)):
-        for lines in answer_lines(answer, number, layout, style or PLAIN, "\n"):
-            click.echo(bytes(bytes_of(lines)), nl=False)
+    for lines in answer_lines(answer, range(len(answer.parts)), layout, style or PLAIN, "\n"):
+        click.echo(bytes(bytes_of(lines)), nl=False)

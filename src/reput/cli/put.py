@@ -29,8 +29,7 @@ from reput.cli.put_view import (
     message_place,
     message_place_text,
 )
-from reput.engine.messages.json_lines import LineError
-from reput.engine.messages.put_lines import LinesPut
+from reput.engine.messages import LineError, LinesPut
 from reput.engine.stores import open_store
 from reput.engine.writer import Message, WritableStore
 from reput.errors import UsageError

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from reput.base import format_time
 from reput.cli.progress import Bars
-from reput.engine.messages.put_lines import LinesReport
+from reput.engine.messages import LinesReport
 from reput.format.commit_log import MessageExt
 from reput.format.message_id import encode_offset_id
 from reput.format.properties import UNIQ_KEY

@@ -12,15 +12,9 @@ import click
 from reput.base import json_text
 from reput.cli.output import chosen_charset, console
 from reput.core import LocatedRecord, MessageTable
-from reput.engine.messages import (
-    MESSAGE_COLUMNS,
-    RecordLines,
-    csv_line,
-    message_cells,
-    message_fields,
-)
-from reput.engine.messages.json_codec import message_line
+from reput.engine.messages import RecordLines, csv_line, message_cells, message_fields, message_line
 from reput.format.commit_log import MessageExt
+from reput.format.message_fields import CSV_NAMES
 
 if TYPE_CHECKING:
     from reput.engine.stores import FoundMessage
@@ -53,7 +47,7 @@ def print_csv(
 ) -> None:
     """Print a header line, then a line per message, as CSV in UTF-8."""
     if with_header:
-        click.echo(csv_line(MESSAGE_COLUMNS), nl=False)
+        click.echo(csv_line(CSV_NAMES), nl=False)
     _print(csv_line(message_cells(message), is_safe=is_safe).encode() for message in messages)
 
 
@@ -66,7 +60,7 @@ class FoundPrinter:
 
     def print(self, found: Sequence[FoundMessage]) -> None:
         if self._layout == "csv" and not self._has_header:
-            click.echo(csv_line(("store", *MESSAGE_COLUMNS)), nl=False)
+            click.echo(csv_line(("store", *CSV_NAMES)), nl=False)
             self._has_header = True
         if self._layout == "csv":
             rows = ((one.store, *message_cells(one.message)) for one in found)

@@ -145,7 +145,7 @@ def command(
 
 
 def _print_all(tail: LogTail, store: MessageStore) -> int:
-    from reput.engine.messages.tail_lines import lines_of_all
+    from reput.engine.messages import lines_of_all
 
     count = 0
     for lines in lines_of_all(tail, store.commit_log):

@@ -40,7 +40,6 @@ class LocalDisk:
     replacing = staticmethod(writer.replacing)
     put_in_place = staticmethod(writer.put_in_place)
     rename = staticmethod(writer.rename)
-    rename_parts = staticmethod(writer.rename_parts)
     link = staticmethod(writer.link)
     exchange = staticmethod(writer.exchange)
     exchange_at_once = staticmethod(writer.exchange_at_once)

@@ -283,16 +283,6 @@ def exchange_at_once(left: Path, right: Path) -> bool:
     return result == 0
 
 
-def rename_parts(folder: Path, suffix: str, new_suffix: str) -> None:
-    """Give part-* files another suffix. Raises OSError.
-
-    Hadoop's checksum files are deleted, because their names contain the old suffix.
-    """
-    for path in folder.glob(f"part-*{suffix}"):
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-        path.rename(path.with_suffix(new_suffix))
-
-
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder, which is renamed to `path` when the with block succeeds.

@@ -69,14 +69,17 @@ LEVELS = {
 
 @cache
 def sources() -> str:
-    """Return a digest of the source of all kernels. It does not depend on where the package is installed.
+    """Return a digest of the source of all kernels, and of the list of a message's fields, from which one derives.
+
+    It does not depend on where the package is installed.
 
     numba compiles called functions into a kernel, but it only compares the kernel's own file to decide whether the
     cache is valid. With this digest in place of that file's stamp, a change of any kernel invalidates the cache of all
     kernels.
     """
     digest = sha256()
-    modules = (file for file in files(__package__).iterdir() if file.name.endswith(".py"))
+    modules = [file for file in files(__package__).iterdir() if file.name.endswith(".py")]
+    modules.append(files("reput.format") / "message_fields.py")
     for file in sorted(modules, key=lambda file: file.name):
         digest.update(f"{file.name}\0".encode())
         digest.update(file.read_bytes())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from reput.format.message_fields import IGNORED_FIELDS, PUT_NAMES
 from reput.kernels.bytes_out import copy_bytes
 from reput.kernels.integers import byte_at, same_bytes
 from reput.kernels.jit import njit
@@ -40,29 +41,35 @@ from reput.kernels.json_values import (
 PADDING = 64
 """Bytes that must follow the lines in their buffer, because kernels load whole words."""
 
-FIELDS = (
-    "topic", "body", "body_base64", "body_stored_base64", "queue_id", "flag", "sys_flag", "born_timestamp",
-    "born_host", "reconsume_times", "prepared_transaction_offset", "unique_key", "tags", "keys", "properties",
-    "properties_string", "properties_base64", "body_crc_ok", "body_error", "message_id", "queue_offset",
-    "physical_offset", "size_bytes", "store_timestamp", "store_host", "transaction", "store",
-)  # fmt: skip
 (
-    _TOPIC, _BODY, _BODY_BASE64, _STORED_BASE64, _QUEUE_ID, _FLAG, _SYS_FLAG, _BORN_TIMESTAMP, _BORN_HOST,
-    _RECONSUME_TIMES, _PREPARED_OFFSET, _UNIQUE_KEY, _TAGS, _KEYS, _PROPERTIES, _STRING, _STRING_BASE64, _CRC_OK,
-    _BODY_ERROR, _MESSAGE_ID, _QUEUE_OFFSET, _PHYSICAL_OFFSET, _SIZE, _STORE_TIMESTAMP, _STORE_HOST, _TRANSACTION,
-    _STORE,
-) = range(len(FIELDS))  # fmt: skip
+    _TOPIC, _BODY, _BODY_BASE64, _QUEUE_ID, _FLAG, _SYS_FLAG, _BORN_TIMESTAMP, _BORN_HOST, _RECONSUME_TIMES,
+    _PREPARED_OFFSET, _UNIQUE_KEY, _TAGS, _KEYS, _PROPERTIES, _CRC_OK,
+) = (
+    PUT_NAMES.index(name)
+    for name in (
+        "topic", "body", "body_base64", "queue_id", "flag", "sys_flag", "born_timestamp", "born_host",
+        "reconsume_times", "prepared_transaction_offset", "unique_key", "tags", "keys", "properties", "body_crc_ok",
+    )
+)  # fmt: skip
+_IGNORED_TEXTS, _IGNORED_INTEGERS = (
+    tuple(
+        PUT_NAMES.index(field.json_name)
+        for field in IGNORED_FIELDS
+        if (field.type in ("text", "host")) == is_text
+    )
+    for is_text in (True, False)
+)
 SPANS_DTYPE = np.dtype([("topic", "i8"), ("topic_stop", "i8"), ("host", "i8"), ("host_stop", "i8")])
 
-_NAMES = np.frombuffer("".join(FIELDS).encode() + bytes(8), np.uint8)
-_ENDS = np.cumsum([0, *map(len, FIELDS)])
-_COUNT = len(FIELDS)
+_NAMES = np.frombuffer("".join(PUT_NAMES).encode() + bytes(8), np.uint8)
+_ENDS = np.cumsum([0, *map(len, PUT_NAMES)])
+_COUNT = len(PUT_NAMES)
 _INT32 = 1 << 31
 
 
 @njit(inline="always")
 def _field(data, at, guess):
-    """Return the index in FIELDS of the name that begins at `at` and ends with a quote; -1 for an unknown name.
+    """Return the index in PUT_NAMES of the name that begins at `at` and ends with a quote; -1 for an unknown name.
 
     Compare with the field `guess` first.
     """
@@ -166,9 +173,7 @@ def parse_lines(
                     tags = used
                     at, used = decode_string(data, at + 1, stop, text, used)
                     tags_stop = used
-                elif field in (
-                    _TOPIC, _BORN_HOST, _MESSAGE_ID, _STORE_HOST, _TRANSACTION, _STORE,
-                ):  # fmt: skip
+                elif field in (_TOPIC, _BORN_HOST) or field in _IGNORED_TEXTS:
                     end = plain_end(data, at + 1)
                     if field == _TOPIC:
                         span.topic, span.topic_stop = at + 1, end
@@ -215,7 +220,7 @@ def parse_lines(
                 elif field == _PREPARED_OFFSET:
                     record.prepared_transaction_offset = value
                 # Exported lines have these fields. They are ignored, because the store sets them itself.
-                elif field in (_QUEUE_OFFSET, _PHYSICAL_OFFSET, _SIZE, _STORE_TIMESTAMP):
+                elif field in _IGNORED_INTEGERS:
                     pass
                 elif not is_int32:
                     break

@@ -20,20 +20,29 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from reput.base import face, offers
+from reput.base import face
 from reput.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from reput.spark.bulk_lookup import coverage_of as coverage_of
+
+    # For other rooms of reput.
+    from reput.spark.bulk_lookup import find_on_spark as find_on_spark
     from reput.spark.bulk_lookup import lookup as lookup
     from reput.spark.following import follow as follow
+    from reput.spark.java import find_java_home as find_java_home
+    from reput.spark.lookup_files import read_keys as read_keys
+    from reput.spark.lookup_files import write_answer as write_answer
     from reput.spark.on_spark import export as export
     from reput.spark.on_spark import rebuild as rebuild
+    from reput.spark.runner import prepared_runner as prepared_runner
+    from reput.spark.session import command_session as command_session
     from reput.spark.source import register as register
+    from reput.spark.warm_up import archive_classes as archive_classes
 else:
     __getattr__, __dir__ = face(__name__)
 
-__all__ = sorted(offers(__name__))
+__all__ = ["coverage_of", "export", "follow", "lookup", "rebuild", "register"]
 
 if find_spec("pyspark") is None:
     raise MissingExtraError("reput.spark needs PySpark: pip install 'reput[spark]'")

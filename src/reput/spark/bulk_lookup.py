@@ -20,42 +20,33 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from reput.base import StoreConfig, checked, usable_cpus
 from reput.core import NamedStore
 from reput.engine.tables import (
+    DEFAULT_COLUMNS,
+    METADATA_KEY,
     PLAIN,
+    CoverageForm,
+    KeyPart,
+    Keys,
     LineFormat,
     LineStyle,
     Lookup,
     LookupAnswer,
-    answer_header,
-    answer_lines,
-    keys_of,
-)
-from reput.engine.tables.lookup.arrow import (
-    DEFAULT_COLUMNS,
-    Keys,
     LookupOptions,
-    StorePath,
-    run_lookup,
-    stage_keys,
+    answer_lines,
+    find,
+    stage_parts,
+    warm_up_look_up,
 )
-from reput.engine.tables.lookup.coverage import (
-    COVERAGE_COLUMN,
-    IS_COMPLETE,
-    METADATA_KEY,
-    CoverageForm,
-)
-from reput.engine.tables.lookup.key_parts import KeyPart, stage_parts
-from reput.engine.tables.lookup.local_files import MALFORMED_LINE, check_paths, read_keys
-from reput.engine.tables.lookup.warm_up import load, warm_up
 from reput.errors import ReputError, SparkJobError, UsageError
 from reput.io import Access, ObjectStore, StagedFiles
 from reput.spark.arrow_types import arrow_columns
 from reput.spark.connect import shares_files, ship
 from reput.spark.descriptions import STAGE_KEYS, described
 from reput.spark.errors import reason_of
-from reput.spark.garbage import set_modules_aside
-from reput.spark.runner import SparkRunner, runner_beside_frames, starting_sql
+from reput.spark.runner import SparkRunner, runner_beside_frames, runner_of, starting_sql
 from reput.spark.session import is_connect, is_local
+from reput.spark.workers import set_modules_aside
 
+StorePath = str | PathLike[str]
 # Beginning of Spark's error message if a line of a CSV file has a wrong number of values.
 _MALFORMED = "Malformed CSV record: "
 _SUMMARY = (
@@ -96,7 +87,7 @@ def coverage_of(found: DataFrame) -> DataFrame:
     ]
     if not stored:
         raise UsageError(
-            f"the DataFrame is not an answer of lookup, or its columns {IS_COMPLETE} and {COVERAGE_COLUMN} were dropped"
+            "the DataFrame is not an answer of lookup, or its columns is_complete and coverage were dropped"
         )
     return found.sparkSession.createDataFrame(json.loads(stored[0]), _SUMMARY)
 
@@ -166,13 +157,14 @@ def find_on_spark(
     spark: SparkSession,
     stores: StorePath | Sequence[StorePath | NamedStore],
     keys: DataFrame | Any,
-    runner: SparkRunner | None = None,
+    *,
+    has_frames: bool = True,
     **options: Unpack[LookupOptions],
 ) -> Lookup:
     """Look up keys as `lookup` does, but return a Lookup: a caller can read its answer without Spark, and delete it.
 
-    Starting Spark's SQL takes seconds. If neither the keys nor the answer are DataFrames, pass a `runner` that does
-    not need SQL, so that SQL is not started.
+    Starting Spark's SQL takes seconds. If neither the keys nor the answer are DataFrames, pass `has_frames=False`, and
+    SQL is not started.
     """
     if options.get("staging") is None and not _shares_temporary_files(spark):
         raise UsageError(
@@ -180,21 +172,32 @@ def find_on_spark(
             "storage",
             arguments=["staging"],
         )
-    tasks = runner or runner_beside_frames(spark)
+    tasks = runner_beside_frames(spark) if has_frames else runner_of(spark)
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    if isinstance(keys, str | PathLike):
+        Keys.check_path(str(keys))
+        keys = Keys.read(str(keys))
     if not isinstance(keys, DataFrame):
-        keys = _as_spark_has_them(keys if isinstance(keys, Keys) else _keys_of(keys), spark, zone)
-    rows = keys.schema if isinstance(keys, Keys) else arrow_columns(keys.schema, zone)
+        keys = _as_spark_has_them(keys if isinstance(keys, Keys) else Keys.of(keys), spark, zone)
+    return find(stores, _SparkKeys(spark, keys, zone, tasks), tasks, **options)
 
-    def stage(folder: str) -> list[KeyPart]:
-        ship(spark)
-        warm_up()
-        if isinstance(keys, DataFrame):
-            return _stage(keys, folder)
-        with tasks.starting_workers(load):
-            return stage_keys(keys.batches, folder, usable_cpus())
 
-    return run_lookup(stores, rows, stage, lambda: tasks, **options)
+class _SparkKeys:
+    """Keys of a look-up on Spark. Executors stage the keys of a DataFrame, and this process stages all others."""
+
+    def __init__(
+        self, spark: SparkSession, keys: DataFrame | Keys, zone: str, tasks: SparkRunner
+    ) -> None:
+        self._spark, self._keys, self._tasks = spark, keys, tasks
+        self.schema = keys.schema if isinstance(keys, Keys) else arrow_columns(keys.schema, zone)
+
+    def stage(self, folder: str, threads: int) -> list[KeyPart]:
+        ship(self._spark)
+        warm_up_look_up()
+        if isinstance(self._keys, DataFrame):
+            return _stage(self._keys, folder)
+        with self._tasks.starting_workers(partial(warm_up_look_up, with_kernels=False)):
+            return self._keys.stage(folder, usable_cpus())
 
 
 def _shares_temporary_files(spark: SparkSession) -> bool:
@@ -204,13 +207,6 @@ def _shares_temporary_files(spark: SparkSession) -> bool:
 
 def _described(spark: SparkSession) -> AbstractContextManager[None]:
     return nullcontext() if is_connect(spark) else described(spark.sparkContext, STAGE_KEYS)
-
-
-def _keys_of(keys: Any) -> Keys:
-    if not isinstance(keys, str | PathLike):
-        return keys_of(keys)
-    check_paths(str(keys), None)
-    return read_keys(str(keys))
 
 
 def _as_spark_has_them(keys: Keys, spark: SparkSession, zone: str) -> Keys | DataFrame:
@@ -249,7 +245,7 @@ def _stage(keys: DataFrame, folder: str) -> list[KeyPart]:
         reason = reason_of(error)
         if _MALFORMED in reason:
             line = reason.partition(_MALFORMED)[2].partition(" SQLSTATE")[0]
-            raise UsageError(MALFORMED_LINE + line) from error
+            raise Keys.malformed(line) from error
         raise SparkJobError(f"Spark job failed: {reason}") from error
     if errors := sorted(row.error for row in staged if row.error):
         raise UsageError(errors[0])
@@ -300,15 +296,14 @@ class _Lines:
         self._answer, self._layout, self._style = answer, layout, style
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        header = answer_header(self._answer, self._layout)
-        if header:
-            yield _values(pa.array(header, pa.string()))
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                # If there are no keys, the answer has one partition, which contains only the header.
-                if number < len(self._answer.parts):
-                    lines = answer_lines(self._answer, number, self._layout, self._style)
-                    yield from map(_values, lines)
+        # If there are no keys, the answer has one partition, which contains only the header.
+        numbers = (
+            number
+            for batch in batches
+            for number in batch.column(0).to_pylist()
+            if number < len(self._answer.parts)
+        )
+        yield from map(_values, answer_lines(self._answer, numbers, self._layout, self._style))
 
 
 def _values(lines: pa.StringArray | pa.LargeStringArray) -> pa.RecordBatch:

@@ -31,8 +31,7 @@ def run() -> None:
         import_module(name)
     from pyspark import daemon
 
-    from reput.spark.garbage import set_modules_aside
-    from reput.spark.quiet_end import Quiet
+    from reput.spark.workers import Quiet, set_modules_aside
 
     daemon.worker = Quiet(daemon.worker)
     set_modules_aside()

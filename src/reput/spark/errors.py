@@ -1,4 +1,4 @@
-"""Convert errors of Spark jobs to errors of reput with one line of text."""
+"""Convert errors of Spark jobs to errors of reput with one line of text, and print notes for users."""
 
 from __future__ import annotations
 
@@ -91,3 +91,8 @@ def reason_of(error: BaseException) -> str:
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     told = [line for line in lines if not line.startswith("An error occurred while calling")]
     return (python[-1:] or aborted or causes[-1:] or told or [type(error).__name__])[0]
+
+
+def log(line: str) -> None:
+    """Print a note, for example about damage in a log, to stderr of the driver or executor."""
+    print(f"reput: {line}", file=sys.stderr, flush=True)

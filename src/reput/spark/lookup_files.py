@@ -11,10 +11,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from reput.engine.tables import PLAIN, LineStyle, Lookup
-from reput.engine.tables.lookup.local_files import SUFFIXES, Format, coverage_text
+from reput.engine.tables import PLAIN, AnswerFormat, LineStyle, Lookup
 from reput.errors import SparkJobError, UsageError
-from reput.io import DISK
 from reput.spark.bulk_lookup import answer_frame, answer_text
 from reput.spark.errors import reason_of
 
@@ -38,32 +36,31 @@ def read_keys(spark: SparkSession, keys: str) -> DataFrame:
 
 
 def write_answer(
-    spark: SparkSession, found: Lookup, output: str, layout: Format, style: LineStyle = PLAIN
+    spark: SparkSession, found: Lookup, output: str, layout: AnswerFormat, style: LineStyle = PLAIN
 ) -> None:
-    """Write the answer as a directory of files.
+    """Write the answer as a directory of files, and its coverage beside them if the rows do not have it.
 
     Args:
         spark: The session that writes.
         found: The look-up.
-        output: A new directory, or its URL.
+        output: The URL of a new directory.
         layout: Format of the files. Lines of JSON and CSV are those of `reput.engine.tables.lookup.lines`, in files
-        named part-*.json
-            and part-*.csv. At a URL, the names are part-*.txt, which Spark gives to files of lines.
+            named part-*.txt, which Spark gives to files of lines.
         style: How values in lines are written.
 
     Raises:
         SparkJobError.
     """
-    place = output if "://" in output else str(Path(output).absolute())
+    # The coverage is written first, so that a complete answer always has its coverage.
+    if found.answer.is_flat:
+        write_coverage(spark, found, output)
     try:
         if layout == "parquet":
             frame = answer_frame(spark, found)
             with _times_as_everywhere(spark):
-                frame.write.parquet(place)
+                frame.write.parquet(output)
         else:
-            answer_text(spark, found, layout, style).write.text(place)
-            if "://" not in output:
-                DISK.rename_parts(Path(place), ".txt", SUFFIXES[layout])
+            answer_text(spark, found, layout, style).write.text(output)
     except (PySparkException, Py4JError, OSError) as error:
         raise SparkJobError(f"{output}: cannot be written: {reason_of(error)}") from error
 
@@ -80,7 +77,7 @@ def write_coverage(spark: SparkSession, found: Lookup, output: str) -> None:
         path = jvm.org.apache.hadoop.fs.Path(f"{output.rstrip('/')}.coverage.json")
         settings = spark.sparkContext._jsc.hadoopConfiguration()
         file = path.getFileSystem(settings).create(path, True)
-        file.write(bytearray(coverage_text(found)))
+        file.write(bytearray(found.coverage_text()))
         file.close()
     except (PySparkException, Py4JError, OSError) as error:
         raise SparkJobError(f"{output}: cannot be written: {reason_of(error)}") from error

@@ -9,9 +9,8 @@ from typing import Any
 from reput.base import checked
 from reput.engine.rebuild import RebuildReport
 from reput.engine.rebuild import rebuild as rebuild_on
-from reput.wings.lakes import ExportRequest
+from reput.wings.lakes import ExportReport, ExportRequest
 from reput.wings.lakes import export as export_on
-from reput.wings.lakes.report import ExportReport
 
 StorePath = str | PathLike[str]
 

@@ -14,8 +14,7 @@ from typing import Any
 from reput.base import did_you_mean, now_ms, parse_time
 from reput.core import LogListing, find_logs, named_from
 from reput.engine.messages import column_name, select
-from reput.engine.tables import Condition, OnCorrupt, check_on_corrupt, choices, of_topics, selected
-from reput.engine.tables.plan import unknown_topics
+from reput.engine.tables import Condition, OnCorrupt, check_on_corrupt, selected, unknown_topics
 from reput.errors import UsageError
 from reput.io import Location
 
@@ -99,7 +98,7 @@ class SourceOptions:
 
     def unknown_topics(self, sources: Sequence[LogListing]) -> list[str]:
         """Return a line for each topic of the option `topic` that no store has."""
-        return unknown_topics(sources, choices(self.selected, "topic") or ())
+        return unknown_topics(sources, self.selected)
 
     @property
     def has_trigger_limit(self) -> bool:
@@ -199,7 +198,8 @@ def _place(path: str, folder: str) -> str:
 
 
 def _selected(given: Mapping[str, str]) -> tuple[Condition, ...]:
-    return of_topics(_texts(given, "topic")) + selected(
+    return selected(
+        patterns=_texts(given, "topic"),
         keys=_texts(given, "key"),
         unique_keys=_texts(given, "uniqueKey"),
         queue_ids=_queue_ids(given["queueId"]) if "queueId" in given else None,

@@ -11,23 +11,18 @@ from pyspark.sql.datasource import InputPartition
 from reput.core import LogListing, ScanBuffers
 from reput.engine.messages import column_name
 from reput.engine.tables import (
-    SPLIT_BYTES,
     Condition,
+    MissingLog,
+    OpenedQueues,
     RangeBatches,
     ReadPlan,
     ReadTask,
-    bytes_of,
-    compile_now,
-    parts_of,
+    compile_for,
 )
-from reput.engine.tables.found_records import OpenedQueues
-from reput.engine.tables.plan import MissingLog, pack
-from reput.engine.tables.read import ReadReport, damage_rows
 from reput.errors import StoreNotFoundError, UsageError
-from reput.spark.errors import one_line
-from reput.spark.garbage import set_modules_aside
-from reput.spark.log import log
+from reput.spark.errors import log, one_line
 from reput.spark.options import Offsets, SourceOptions
+from reput.spark.workers import set_modules_aside
 
 _buffers: list[ScanBuffers] = []
 
@@ -50,8 +45,8 @@ def partitions_of(plan: ReadPlan, options: SourceOptions) -> list[InputPartition
         raise plan.missing[0].lost.as_error(
             "; to continue after the damage, set onCorrupt to 'skip' or 'row'"
         )
-    packs = pack(plan.tasks, options.split_bytes or SPLIT_BYTES, options.min_partitions)
-    partitions: list[InputPartition] = [LogPartition(tasks) for tasks in packs]
+    batches = plan.packed(options.split_bytes, options.min_partitions)
+    partitions: list[InputPartition] = [LogPartition(tasks) for tasks in batches]
     if plan.missing and options.on_corrupt == "row":
         partitions.append(LogPartition(missing=tuple(plan.missing)))
     return partitions or [LogPartition()]
@@ -79,10 +74,10 @@ def read_partition(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a partition in batches of this schema."""
     with one_line():
-        compile_now(parts_of(map(column_name, schema.names)))
+        compile_for(map(column_name, schema.names))
         set_modules_aside()
-        for store, lost, names in partition.missing:
-            yield _shaped(damage_rows([lost], store, conditions, names), schema)
+        for missing in partition.missing:
+            yield _shaped(missing.row(conditions), schema)
         with closing(OpenedQueues()) as opened:
             for task in partition.tasks:
                 yield from _read(task, options, schema, conditions, opened)
@@ -106,7 +101,7 @@ def _read(
         for batch in batches:
             yield _shaped(batch, schema)
         if options.verbose:
-            log(_done(task, batches.report))
+            log(_done(task, batches))
     except StoreNotFoundError as error:
         if options.fail_on_data_loss:
             raise
@@ -117,11 +112,11 @@ def _read(
         log(str(lost))
 
 
-def _done(task: ReadTask, report: ReadReport) -> str:
+def _done(task: ReadTask, batches: RangeBatches) -> str:
     """Return a log line about a finished task. Spark itself does not count the bytes that a Python source reads."""
-    part = task.part
+    part, report = task.part, batches.report
     return (
-        f"{part.store}: {part.file.path}: offsets {part.start} to {part.stop}: {bytes_of(part):,} bytes to look at, "
+        f"{part.store}: {part.file.path}: offsets {part.start} to {part.stop}: {part.log_bytes:,} bytes to look at, "
         f"{report.messages:,} messages there, {report.rows:,} rows"
     )
 

@@ -9,18 +9,9 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from reput.core import LogListing
 from reput.engine.messages import column_name
-from reput.engine.tables import (
-    SPLIT_BYTES,
-    Bounds,
-    bytes_of,
-    compile_meanwhile,
-    compile_now,
-    parts_of,
-    plan_reading,
-)
+from reput.engine.tables import Bounds, compile_for, plan_reading, start_compiling
 from reput.errors import UsageError
-from reput.spark.errors import one_line
-from reput.spark.log import log
+from reput.spark.errors import log, one_line
 from reput.spark.options import EARLIEST, LATEST, SourceOptions
 from reput.spark.partitions import LogPartition, offsets_by_store, partitions_of, read_partition
 from reput.spark.pushdown import condition_of
@@ -39,15 +30,15 @@ class LogReader(DataSourceReader):
 
     def _plan(self) -> list[InputPartition]:
         options = self._options
-        if compile_meanwhile(parts := parts_of(map(column_name, self._schema.names))):
+        if start_compiling(map(column_name, self._schema.names)):
             log("compiling kernels, once on this machine; the query waits for them")
-        compile_now(parts[:1])
+        compile_for(())
         sources = options.logs()
         plan = plan_reading(
             sources,
             self._conditions,
             bounds=batch_bounds(options, sources),
-            split_bytes=options.split_bytes or SPLIT_BYTES,
+            split_bytes=options.split_bytes,
             least_tasks=options.min_partitions,
             use_indexes=options.use_indexes,
             unwrap_batches=options.unwrap_batches,
@@ -57,7 +48,7 @@ class LogReader(DataSourceReader):
             for one in plan.missing:
                 log(f"{one.lost}; continuing after them")
         if options.verbose:
-            size = sum(bytes_of(task.part) for task in plan.tasks)
+            size = sum(task.part.log_bytes for task in plan.tasks)
             for note in [*map(str, self._conditions), *plan.notes]:
                 log(note)
             log(f"{len(plan.tasks)} ranges of {size} bytes to look at, in {len(planned)} tasks")

@@ -23,8 +23,8 @@ from reput.errors import ReputError, SparkJobError, is_transient
 from reput.spark.connect import ConnectJob, ship, slots_of
 from reput.spark.descriptions import START_SQL, START_WORKERS, described, description_of
 from reput.spark.errors import VERSION, job_error
-from reput.spark.garbage import set_modules_aside
 from reput.spark.session import SHARED_WORKERS, is_connect, is_local
+from reput.spark.workers import set_modules_aside
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -17,13 +17,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from reput.engine.tables import compile_meanwhile
+from reput.engine.tables import start_compiling
 from reput.errors import SparkJobError, UsageError
-from reput.spark.class_archive import archive_options
+from reput.spark.errors import log
 from reput.spark.java import find_java_home
-from reput.spark.log import log
-from reput.spark.sockets import socket_settings
-from reput.spark.spark_home import spark_home
+from reput.spark.local_session import archive_options, socket_settings, spark_home
 
 _MASTER = re.compile(r"local(-cluster)?(\[.+\])?$|spark://.+:\d|k8s://|yarn$")
 _LOOPBACK = "127.0.0.1"
@@ -98,7 +96,7 @@ def create_session(
 
 def begin_compiling() -> None:
     """Compile, in other processes, the kernels that read tables. Print a note. Do nothing if they are cached."""
-    if compile_meanwhile():
+    if start_compiling():
         log("compiling kernels in the background, once on this machine; the first rows wait for it")
 
 

@@ -35,19 +35,17 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from reput.base import checked
-from reput.engine.messages import COLUMNS, column_name, select
-from reput.engine.messages.schema import DAMAGE_COLUMNS
-from reput.engine.tables import compile_meanwhile, parts_of
+from reput.engine.messages import COLUMNS, DAMAGE_COLUMNS, column_name, select
+from reput.engine.tables import start_compiling
 from reput.errors import ReputError, UsageError
 from reput.spark.arrow_types import arrow_columns
 from reput.spark.connect import ship
-from reput.spark.errors import one_line
-from reput.spark.log import log
+from reput.spark.errors import log, one_line
 from reput.spark.options import NAME, SourceOptions, read_options
-from reput.spark.quiet_end import end_quietly
 from reput.spark.session import begin_compiling, is_connect, is_local
 from reput.spark.ship import ARROW_DEPENDENCIES
 from reput.spark.table_function import register_function
+from reput.spark.workers import end_quietly
 
 _CODE = str(Path(__file__).parents[2])
 """Folder from which `reput` is imported."""
@@ -107,7 +105,7 @@ class RocketMQDataSource(DataSource):
         """
         for line in options.unknown_topics(options.logs()):
             log(line)
-        compile_meanwhile(parts_of(options.columns or COLUMNS.names))
+        start_compiling(options.columns or COLUMNS.names)
 
     def _columns(self, options: SourceOptions, schema: StructType) -> pa.Schema:
         """Return the schema that Spark expects of batches. Raises UsageError."""

@@ -9,7 +9,7 @@ arrives exactly once in a sink that accepts each batch once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -27,12 +27,9 @@ from reput.core import (
     why_another,
 )
 from reput.core.log.ends import first_record_of
-from reput.engine.tables import SPLIT_BYTES, Bounds, plan_between
-from reput.engine.tables.times import stored_within, timed_ranges, within
+from reput.engine.tables import Bounds, first_stored, plan_between
 from reput.errors import ReputError, StoreChangedError, UsageError
-from reput.spark.errors import one_line
-from reput.spark.lag import lag_of
-from reput.spark.log import log
+from reput.spark.errors import log, one_line
 from reput.spark.options import EARLIEST, LATEST, SourceOptions
 from reput.spark.partitions import LogPartition, offsets_by_store, partitions_of, read_partition
 from reput.spark.stream_limits import (
@@ -44,6 +41,9 @@ from reput.spark.stream_limits import (
     SupportsTriggerAvailableNow,
 )
 
+# Count messages in this many unread bytes of the log (the size of one read of a remote file), and estimate the rest.
+_COUNTED_BYTES = 4 << 20
+_ANY_NUMBER = 1 << 62
 Offset = dict[str, dict[str, Any]]
 """For the name of each store, the position up to which its log was read, as the fields of a ReadMark."""
 
@@ -85,16 +85,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return first_record_of(source, offset, ScanBuffers())
         if low_ms is None or not source.files:
             return source.begin
-        # Remote files have no reliable modification times, so read the times of their messages.
-        if source.is_local:
-            first = next(stored_within(source, source.files, low_ms, None), None)
-            return source.files[-1].start if first is None else first.file.start
-        timed = [
-            part
-            for file in source.files
-            for part in timed_ranges(source.open_file, file, file.size)
-        ]
-        return within(timed, low_ms, None)[0].start
+        return first_stored(source, low_ms)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options
@@ -226,8 +217,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for source in sources
             if source.name in end
         }
-        size = self._options.split_bytes or SPLIT_BYTES
-        plan = plan_between(sources, bounds, split_bytes=size)
+        plan = plan_between(sources, bounds, split_bytes=self._options.split_bytes)
         for store, lost, _ in plan.missing:
             self._lose(f"{store}: no file has offsets {lost.start} to {lost.stop}")
         return partitions_of(plan, self._options)
@@ -329,3 +319,30 @@ class _Share:
         if self.size is not None:
             self.size -= walked.end - begin
         return walked.end
+
+
+def lag_of(sources: Iterable[LogListing], read_to: Mapping[str, int]) -> dict[str, Any]:
+    """Return how far the log of each store continues after `read_to`.
+
+    The values of a store are `end` (the log's present end), `bytes_behind` and `messages_behind`. The messages in the
+    first 4 MiB after `read_to` are counted. The number of messages after the 4 MiB is estimated from this count. Raises
+    StoreError.
+    """
+    buffers = ScanBuffers()
+    return {
+        source.name: _of_store(source, read_to.get(source.name, source.begin), buffers)
+        for source in sources
+    }
+
+
+def _of_store(source: LogListing, position: int, buffers: ScanBuffers) -> dict[str, int]:
+    end = position if is_at_end(source, position) else find_log_end(source, buffers)
+    behind, messages = max(end - position, 0), 0
+    if behind:
+        walked = walk_on(
+            source, position, buffers, max_bytes=_COUNTED_BYTES, max_messages=_ANY_NUMBER
+        )
+        messages = walked.messages
+        if position < walked.end < end:
+            messages = messages * behind // (walked.end - position)
+    return {"end": end, "bytes_behind": behind, "messages_behind": messages}

@@ -21,8 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from reput.engine.messages import COLUMNS
 from reput.errors import UsageError
 from reput.spark.arrow_types import arrow_columns
-from reput.spark.errors import one_line
-from reput.spark.log import log
+from reput.spark.errors import log, one_line
 from reput.spark.options import NAME, read_options
 from reput.spark.session import is_connect
 

@@ -16,11 +16,10 @@ from reput.format.commit_log import encode
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.io import Scratch
 from reput.spark.bulk_lookup import lookup
-from reput.spark.class_archive import archive_cache, archive_name, is_plain
 from reput.spark.java import find_java_home
+from reput.spark.local_session import archive_cache, archive_name, is_plain, spark_home
 from reput.spark.session import DRIVER_OPTIONS, QUICK_START, create_session
 from reput.spark.source import register
-from reput.spark.spark_home import spark_home
 
 _TIMEOUT_S = 1800
 _NO_MESSAGES = "-Xlog:disable"

@@ -11,13 +11,8 @@ from collections.abc import Iterable
 from reput.engine.messages.json_codec import text_or_base64
 from reput.format.bodies import sent_body
 from reput.format.commit_log import MessageExt
+from reput.format.message_fields import CSV_NAMES
 from reput.format.properties import KEYS, TAGS, UNIQ_KEY
-
-MESSAGE_COLUMNS = (
-    "topic", "queue_id", "queue_offset", "physical_offset", "store_timestamp", "born_timestamp",
-    "tags", "keys", "unique_key", "message_id", "body", "body_base64", "body_error",
-)  # fmt: skip
-"""The columns of CSV, a subset of the fields of JSON."""
 
 QUOTED = r'[",\r\n]|^$|^[ \t]|[ \t]$'
 """Regular expression of cells that need quotes."""
@@ -41,17 +36,17 @@ def csv_line(cells: Iterable[str | int | None], *, is_safe: bool = False) -> str
 def message_cells(
     message: MessageExt, most_body_bytes: int | None = None
 ) -> tuple[str | int | None, ...]:
-    """Return the values of MESSAGE_COLUMNS.
+    """Return the values of CSV_NAMES.
 
     A body stays compressed if its decompressed size exceeds `most_body_bytes`.
     """
     properties, sent = message.properties, sent_body(message, most_body_bytes)
     text, base64 = text_or_base64(sent.data)
-    return (
-        message.topic, message.queue_id, message.queue_offset, message.physical_offset,
-        message.store_timestamp, message.born_timestamp, properties.get(TAGS), properties.get(KEYS),
-        properties.get(UNIQ_KEY), message.message_id, text, base64, sent.error,
-    )  # fmt: skip
+    decoded = {
+        "tags": properties.get(TAGS), "keys": properties.get(KEYS), "unique_key": properties.get(UNIQ_KEY),
+        "body": text, "body_base64": base64, "body_error": sent.error,
+    }  # fmt: skip
+    return tuple(decoded[name] if name in decoded else getattr(message, name) for name in CSV_NAMES)
 
 
 def _cell(value: str | int | None, is_safe: bool) -> str:

@@ -15,9 +15,10 @@ from reput.core import NO_NAMES, BrokerNames
 from reput.engine.messages.arrays import booleans, integers, nested, room, strings, texts, validity
 from reput.engine.messages.schema import ALL_COLUMNS, BODY_ERROR, CORRUPT_REASON, select
 from reput.format.bodies import BodyError, BodyTooLargeError, decompress
-from reput.format.commit_log import SYS_FLAG_COMPRESSED
+from reput.format.commit_log import BODY_CRC_POSITION, SYS_FLAG_COMPRESSED
 from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, decode_host
 from reput.format.java_string import decode_utf8
+from reput.format.message_fields import NAMED_FIELDS, Place
 from reput.format.properties import decode_properties
 from reput.format.real_queue import is_meant_for_another, real_queue
 from reput.kernels import property_columns as properties_kernel
@@ -28,26 +29,8 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 _TRANSACTIONS = ("none", "prepared", "commit", "rollback")
-# Places of fixed-size fields. A place is a pair: the name of a part of the record (see `PARTS_DTYPE`), and the distance
-# in bytes from the start of this part.
-_I32_COLUMNS = {
-    "queue_id": ("record", 12),
-    "flag": ("record", 16),
-    "sys_flag": ("record", 36),
-    "reconsume_times": ("body", -16),
-}
-_I64_COLUMNS = {"queue_offset": ("record", 20), "prepared_transaction_offset": ("body", -12)}
-_TIME_COLUMNS = {"born_timestamp": ("record", 40), "store_timestamp": ("store_timestamp", 0)}
-_TEXT_COLUMNS = ("unique_key", "tags")
 _WORD_BYTES = 8  # Kernels copy texts 8 bytes at a time, so buffers need this much extra room.
 _OF_BODIES = {"body", BODY_ERROR.name}
-# A host is 8 or 20 bytes long (IPv4, IPv6), so its end must be known as well as its beginning. The beginning and the
-# end of a host are each described by two values: the name of a part of the record, and the distance in bytes from the
-# start of this part.
-_HOST_COLUMNS = {
-    "born_host": ("record", 48, "store_timestamp", 0),
-    "store_host": ("store_timestamp", 8, "body", -16),
-}
 
 
 class BadBody(NamedTuple):
@@ -212,16 +195,13 @@ class Records:
 
     def column(self, name: str) -> pa.Array:
         """Return the column of this name."""
-        if name in _I32_COLUMNS:
-            return integers(self.numbers(_I32_COLUMNS[name], np.dtype(np.int32)))
-        if name in _I64_COLUMNS:
-            return integers(self.numbers(_I64_COLUMNS[name], np.dtype(np.int64)))
-        if name in _TIME_COLUMNS:
-            return self._times(*_TIME_COLUMNS[name])
-        if name in _TEXT_COLUMNS:
-            return self._texts(self.spans[name], self.spans[f"{name}_bytes"])
-        if name in _HOST_COLUMNS:
-            return self._hosts(*_HOST_COLUMNS[name])
+        place, stop = NAMED_FIELDS[name].place, NAMED_FIELDS[name].stop
+        if place is not None and stop is not None:
+            return self._hosts(place, stop)
+        if NAMED_FIELDS[name].type == "time":
+            return self._times(name)
+        if place is not None:
+            return integers(self.numbers(name))
         make: Callable[[], pa.Array] = getattr(self, f"_make_{name}")
         return make()
 
@@ -257,31 +237,43 @@ class Records:
         starts, counts = self.part("properties"), self.part("properties_bytes")
         return int(kernel.worst_text_bytes(self.data, starts, counts))
 
-    def numbers(self, place: tuple[str, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return an integer of 4 or 8 bytes from each record.
+    def numbers(self, name: str) -> npt.NDArray[Any]:
+        """Return a field of fixed size from each record: an integer, or a time in milliseconds."""
+        field = NAMED_FIELDS[name]
+        assert field.place is not None
+        return self._numbers_at(field.place, np.int32 if field.type == "int32" else np.int64)
 
-        place  a part of the record, by its name in `PARTS_DTYPE`, and the distance in bytes from the start of this part
-        """
-        dtype = np.dtype(dtype)
-        part, step = place
-        out = room(len(self), dtype)
-        gather = kernel.gather_i32 if dtype.itemsize == 4 else kernel.gather_i64
-        gather(self.data, self.part(part), step, out)
+    def crcs(self) -> npt.NDArray[np.int32]:
+        """Return the CRC of the body that each record states."""
+        return self._numbers_at(Place("record", BODY_CRC_POSITION), np.int32)
+
+    def _numbers_at(self, place: Place, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+        out = room(len(self), kind)
+        gather = kernel.gather_i32 if out.itemsize == 4 else kernel.gather_i64
+        gather(self.data, self.part(place.part), place.step, out)
         return out
 
-    def _times(self, part: str, step: int) -> pa.Array:
+    def _times(self, name: str) -> pa.Array:
+        place = NAMED_FIELDS[name].place
+        assert place is not None
         micros, valid = room(len(self), np.int64), room(len(self), np.uint8)
         # A damaged time may not fit into 64 bits as microseconds. It becomes null.
-        missing = kernel.gather_micros(self.data, self.part(part), step, micros, valid)
-        kind = ALL_COLUMNS.field("store_timestamp").type
+        missing = kernel.gather_micros(self.data, self.part(place.part), place.step, micros, valid)
+        kind = ALL_COLUMNS.field(name).type
         return pa.Array.from_buffers(
             kind, len(self), [validity(valid, missing), pa.py_buffer(micros)]
         )
 
-    def _texts(self, starts: Offsets, counts: Offsets) -> pa.Array:
+    def _make_unique_key(self) -> pa.Array:
+        return self._property("unique_key")
+
+    def _make_tags(self) -> pa.Array:
+        return self._property("tags")
+
+    def _property(self, name: str) -> pa.Array:
         """Return texts from the properties; null for empty texts."""
         out = room(self._properties_room, np.uint8)
-        return self._copied(starts, counts, out)
+        return self._copied(self.spans[name], self.spans[f"{name}_bytes"], out)
 
     def _copied(self, starts: Offsets, counts: Offsets, out: Bytes) -> pa.Array:
         offsets, valid = room(len(self) + 1, np.int32), room(len(self), np.uint8)
@@ -342,15 +334,16 @@ class Records:
         )
         return nested("properties", maps, [entries])
 
-    def _hosts(self, start: str, start_step: int, stop: str, stop_step: int) -> pa.Array:
-        starts, stops = self.part(start), self.part(stop) + stop_step
+    def _hosts(self, start: Place, stop: Place) -> pa.Array:
+        # A host is 8 or 20 bytes long (IPv4, IPv6), so its end must be known as well as its beginning.
+        starts, stops = self.part(start.part), self.part(stop.part) + stop.step
         # A batch has few different hosts. A hash table numbers them, and each is formatted only once.
         # The table is at most half full, so that searches in it are short.
         slots = np.zeros(1 << (2 * len(self)).bit_length(), np.int32)
         first, number = room(len(self), np.int64), room(len(self), np.int32)
-        used = kernel.number_runs(self.data, starts, start_step, stops, slots, first, number)
+        used = kernel.number_runs(self.data, starts, start.step, stops, slots, first, number)
         hosts = [
-            str(decode_host(self.data[starts[row] + start_step : stops[row]].tobytes()))
+            str(decode_host(self.data[starts[row] + start.step : stops[row]].tobytes()))
             for row in first[:used].tolist()
         ]
         if used == 1:
@@ -359,7 +352,7 @@ class Records:
 
     @cached_property
     def _sys_flags(self) -> npt.NDArray[np.int32]:
-        return self.numbers(_I32_COLUMNS["sys_flag"], np.dtype(np.int32))
+        return self.numbers("sys_flag")
 
     @cached_property
     def stored(self) -> StoredBodies:
@@ -406,9 +399,11 @@ class Records:
 
     def _make_message_id(self) -> pa.Array:
         starts = self.part("store_timestamp")
-        # A message id is the hexadecimal form of the store host and of the physical offset (8 bytes). In a record, the
-        # store host begins after the store timestamp (8 bytes), and ends 16 bytes before the body.
-        host_bytes = self.part("body") - 16 - 8 - starts
+        # A message id is the hexadecimal form of the store host and of the physical offset (8 bytes).
+        host, stop = NAMED_FIELDS["store_host"].place, NAMED_FIELDS["store_host"].stop
+        assert host is not None
+        assert stop is not None
+        host_bytes = self.part(stop.part) + stop.step - host.step - starts
         widths = {HOST_V4_BYTES: 2 * (HOST_V4_BYTES + 8), HOST_V6_BYTES: 2 * (HOST_V6_BYTES + 8)}
         counts = np.where(host_bytes == HOST_V4_BYTES, widths[HOST_V4_BYTES], widths[HOST_V6_BYTES])
         offsets = np.zeros(len(self) + 1, np.int32)
@@ -421,7 +416,7 @@ class Records:
         return integers(self._offsets)
 
     def _make_size(self) -> pa.Array:
-        return integers(self.numbers(("record", 0), np.dtype(np.int32)).astype(np.int64))
+        return integers(self._numbers_at(Place("record", 0), np.int32).astype(np.int64))
 
     def _make_store(self) -> pa.Array:
         return self._repeated(self._store)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 from reput.base import json_text
@@ -17,6 +18,7 @@ from reput.core import LocatedRecord
 from reput.format.bodies import sent_body
 from reput.format.commit_log import MessageExt
 from reput.format.java_string import encode_utf8, hash_map_order
+from reput.format.message_fields import JSON_FIELDS, MessageField
 from reput.format.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, split_keys
 
 _KERNELS = "reput.engine.messages.message_lines"
@@ -33,31 +35,35 @@ def message_fields(message: MessageExt, most_body_bytes: int | None = None) -> d
     the body is as stored, and `body_error` states the reason. A body above `most_body_bytes` is omitted, which
     `body_error` reports.
     """
+    # Each attribute of a message that comes from its properties would decode them once more.
     properties = message.properties
-    return {
-        "message_id": message.message_id,
+    decoded = {
         "unique_key": properties.get(UNIQ_KEY),
-        "topic": message.topic,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "physical_offset": message.physical_offset,
-        "size_bytes": message.size_bytes,
-        "store_timestamp": message.store_timestamp,
-        "store_host": str(message.store_host),
-        "born_timestamp": message.born_timestamp,
-        "born_host": str(message.born_host),
-        "flag": message.flag,
-        "sys_flag": message.sys_flag,
-        "transaction": message.transaction,
-        "reconsume_times": message.reconsume_times,
-        "prepared_transaction_offset": message.prepared_transaction_offset,
-        "body_crc_ok": message.body_crc_ok,
         "tags": properties.get(TAGS),
         "keys": split_keys(properties.get(KEYS, "")),
         "properties": properties,
+    }
+    return {
+        **{
+            name: decoded[name] if name in decoded else value_of(message)
+            for name, value_of in _VALUES
+        },
         **_properties_string(message.properties_bytes, properties),
         **_body(message, most_body_bytes),
     }
+
+
+def field_value(field: MessageField) -> Callable[[MessageExt], Any]:
+    """Return a function that returns the value of a field of a message, except the name of its store."""
+    value_of = attrgetter(field.json_name)
+    return (lambda message: str(value_of(message))) if field.type == "host" else value_of
+
+
+_VALUES = [
+    (field.json_name, field_value(field))
+    for field in JSON_FIELDS
+    if field.name not in ("body", "body_error")
+]
 
 
 def message_line(message: MessageExt) -> bytes:

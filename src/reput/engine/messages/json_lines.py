@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from select import POLLIN, poll
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,6 +18,7 @@ from reput.errors import MessageRefusedError
 from reput.format.bodies import BodyError, BodyTooLargeError, decompress, is_compressed
 from reput.format.host import Host, parse_host
 from reput.format.java_string import decode_utf8
+from reput.format.message_fields import IGNORED_FIELDS, FieldType
 from reput.format.properties import (
     KEY_SEPARATOR,
     KEYS,
@@ -35,8 +36,8 @@ class LineError(ValueError):
     """Raised for a line that is not a message. The caller adds the file and the number of the line."""
 
 
-class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """One line: the fields of a message, then the fields that the store sets."""
+class _PutFields(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """The fields of a line that a put uses, with their defaults (`MessageField.put`)."""
 
     topic: str
     body: str | None = None
@@ -58,17 +59,17 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     body_crc_ok: bool = True
     body_error: str | None = None
 
-    message_id: str | None = None
-    queue_offset: int | None = None
-    physical_offset: int | None = None
-    size_bytes: int | None = None
-    store_timestamp: int | None = None
-    store_host: str | None = None
-    transaction: str | None = None
-    store: str | None = None
 
-
-_DECODER = msgspec.json.Decoder(_Line)
+_PYTHON_TYPES: dict[FieldType, Any] = {
+    "text": str, "host": str, "boolean": bool, "int32": int, "int64": int, "time": int,
+}  # fmt: skip
+_DECODER: msgspec.json.Decoder[_PutFields] = msgspec.json.Decoder(
+    msgspec.defstruct(
+        "_Line",
+        [(field.json_name, _PYTHON_TYPES[field.type] | None, None) for field in IGNORED_FIELDS],
+        bases=(_PutFields,),
+    )
+)
 
 
 class Block(NamedTuple):
@@ -142,7 +143,7 @@ def read_message(line: bytes) -> Message:
         raise LineError(str(error)) from None
 
 
-def _message(line: _Line) -> Message:
+def _message(line: _PutFields) -> Message:
     if not line.body_crc_ok:
         raise LineError(
             "`body_crc_ok` is false: the body was already damaged in the store it comes from"
@@ -161,7 +162,7 @@ def _message(line: _Line) -> Message:
     )
 
 
-def _body(line: _Line) -> bytes:
+def _body(line: _PutFields) -> bytes:
     """Return the body to store. The body of a compressed message is stored in compressed form."""
     if line.body is not None and line.body_base64 is None:
         body = line.body.encode()
@@ -180,7 +181,7 @@ def _body(line: _Line) -> bytes:
     return body
 
 
-def _compressed_body(line: _Line, body: bytes) -> bytes:
+def _compressed_body(line: _PutFields, body: bytes) -> bytes:
     """Return the compressed body to store. `body` is the value of the line's field `body` or `body_base64`.
 
     Raises LineError if the body to store cannot be decompressed, or if the line's `body_stored_base64` decompresses to
@@ -207,7 +208,7 @@ def _compressed_body(line: _Line, body: bytes) -> bytes:
     return stored
 
 
-def _properties(line: _Line) -> dict[str, str] | str | bytes:
+def _properties(line: _PutFields) -> dict[str, str] | str | bytes:
     """Return the stored properties string if the line has it.
 
     Otherwise, return the map of properties, completed by the separate fields of the line.
@@ -226,7 +227,7 @@ def _properties(line: _Line) -> dict[str, str] | str | bytes:
     return whole
 
 
-def _completed(properties: dict[str, str], line: _Line) -> dict[str, str]:
+def _completed(properties: dict[str, str], line: _PutFields) -> dict[str, str]:
     if line.unique_key is not None:
         _complete(properties, UNIQ_KEY, line.unique_key, "unique_key")
     if line.tags is not None:

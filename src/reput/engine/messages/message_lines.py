@@ -20,11 +20,14 @@ from reput.engine.messages.json_columns import (
     Raw,
     Runs,
     column_of,
+    label_of,
     render,
     runs_of,
     text_or_base64,
 )
-from reput.format.commit_log import BODY_CRC_POSITION, PHYSICAL_OFFSET_POSITION
+from reput.engine.messages.schema import BODY_ERROR
+from reput.format.commit_log import PHYSICAL_OFFSET_POSITION
+from reput.format.message_fields import JSON_FIELDS, MessageField
 from reput.kernels import json_rows as kernel
 from reput.kernels import record_columns
 from reput.kernels.json_rows import MISSING, PRESENT
@@ -38,7 +41,7 @@ _AT_ONCE = 1 << 12
 _TRANSACTIONS = (b"none", b"prepared", b"commit", b"rollback")
 
 
-def message_lines(
+def log_lines(
     data: Bytes,
     positions: Offsets,
     offsets: Offsets | None = None,
@@ -72,7 +75,7 @@ def record_lines(records: Sequence[LocatedRecord]) -> Iterator[memoryview]:
         sizes = np.fromiter(map(len, parts), np.int64, len(parts))
         offsets = np.fromiter((found.physical_offset for found in some), np.int64, len(parts))
         data = np.frombuffer(b"".join(parts), np.uint8)
-        yield from message_lines(data, np.cumsum(sizes) - sizes, offsets)
+        yield from log_lines(data, np.cumsum(sizes) - sizes, offsets)
 
 
 def _stated_offsets(data: Bytes, positions: Offsets) -> Offsets:
@@ -84,49 +87,42 @@ def _stated_offsets(data: Bytes, positions: Offsets) -> Offsets:
 def _fields(records: Records, have_crc: npt.NDArray[np.bool_]) -> list[JsonColumn]:
     # Decode `properties` first: this also finds the tags, keys and unique keys, which are then not searched again.
     properties = records.column("properties")
-    return [
-        Raw(runs_of(records.column("message_id")), b'{"message_id":"', b'"'),
-        _property(records, "unique_key"),
-        JsonTexts(_runs(records, "topic"), b',"topic":'),
-        *(_integers(records, name, name) for name in ("queue_id", "queue_offset")),
-        _integers(records, "physical_offset", "physical_offset"),
-        _integers(records, "size", "size_bytes"),
-        _time(records, "store_timestamp", ("store_timestamp", 0)),
-        Raw(runs_of(records.column("store_host")), b',"store_host":"', b'"'),
-        _time(records, "born_timestamp", ("record", 40)),
-        Raw(runs_of(records.column("born_host")), b',"born_host":"', b'"'),
-        *(_integers(records, name, name) for name in ("flag", "sys_flag")),
-        _one_of(_TRANSACTIONS, _sys_flags(records) >> 2 & 3, b',"transaction":"', b'"'),
-        *(
-            _integers(records, name, name)
-            for name in ("reconsume_times", "prepared_transaction_offset")
-        ),
-        _one_of((b"false", b"true"), _bodies_match(records, have_crc), b',"body_crc_ok":'),
-        _property(records, "tags"),
-        column_of(records.column("keys"), b',"keys":'),
-        column_of(properties, b',"properties":'),
-        *_properties_string(records, properties),
-        *_body(records),
-    ]
+    columns: list[JsonColumn] = []
+    for field in JSON_FIELDS:
+        label = label_of(b"," if columns else b"{", field.json_name)
+        if field.name == "properties":
+            columns.append(column_of(properties, label))
+            columns += _properties_string(records, properties)
+        elif field.name == "body":
+            columns += _body(records)
+        elif field.name == "body_crc_ok":
+            columns.append(_one_of((b"false", b"true"), _bodies_match(records, have_crc), label))
+        elif field.name != BODY_ERROR.name:
+            columns.append(_field(records, field, label))
+    return columns
 
 
-def _integers(records: Records, name: str, shown: str) -> Integers:
-    return _numbers(records.column(name).to_numpy(), shown)
+def _field(records: Records, field: MessageField, label: bytes) -> JsonColumn:
+    """Return a field that every line has. The fields of bodies and properties are in the callers."""
+    name = field.name
+    if name == "topic":
+        return JsonTexts(_runs(records, name), label)
+    if name in ("unique_key", "tags"):
+        return _property(records, name, label)
+    if name == "transaction":
+        return _one_of(_TRANSACTIONS, records.numbers("sys_flag") >> 2 & 3, label + b'"', b'"')
+    # Hosts and ids need no escapes.
+    if field.type == "host" or name == "message_id":
+        return Raw(runs_of(records.column(name)), label + b'"', b'"')
+    if field.type == "time":
+        return Integers(records.numbers(name), np.ones(len(records), np.uint8), label)
+    return column_of(records.column(name), label)
 
 
-def _time(records: Records, name: str, place: tuple[str, int]) -> Integers:
-    return _numbers(records.numbers(place, np.int64), name)
-
-
-def _numbers(values: npt.NDArray[np.int64] | npt.NDArray[np.int32], shown: str) -> Integers:
-    return Integers(values, np.ones(len(values), np.uint8), f',"{shown}":'.encode())
-
-
-def _property(records: Records, name: str) -> JsonTexts:
+def _property(records: Records, name: str, label: bytes) -> JsonTexts:
     spans = records.spans
     starts, counts = np.ascontiguousarray(spans[name]), spans[f"{name}_bytes"]
     kinds = np.where(counts > 0, PRESENT, MISSING).astype(np.uint8)
-    label = f',"{name}":'.encode()
     return JsonTexts(Runs(records.data, starts, starts + counts, kinds), label, label + NULL)
 
 
@@ -144,11 +140,6 @@ def _one_of(
     return Raw(Runs(data, starts[which], stops[which], np.ones(len(which), np.uint8)), label, end)
 
 
-def _sys_flags(records: Records) -> npt.NDArray[np.int32]:
-    flags: npt.NDArray[np.int32] = records.column("sys_flag").to_numpy()
-    return flags
-
-
 def _bodies_match(records: Records, have_crc: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
     """Return for each record whether its body has the CRC that the record states. An empty body has the CRC 0.
 
@@ -158,8 +149,7 @@ def _bodies_match(records: Records, have_crc: npt.NDArray[np.bool_]) -> npt.NDAr
     empty = records.part("body_bytes") == 0
     if not empty.any():
         return have_crc.astype(np.int32)
-    stated = records.numbers(("record", BODY_CRC_POSITION), np.int32)
-    return np.where(empty, stated == 0, have_crc).astype(np.int32)
+    return np.where(empty, records.crcs() == 0, have_crc).astype(np.int32)
 
 
 def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonColumn]:

@@ -1,4 +1,4 @@
-"""Define the columns of a table with one row per message.
+"""Define the columns of a table with one row per message. `reput.format.message_fields` lists and describes them.
 
 Every column may be null, because a row for a damaged range has only the range's place, its length and the reason.
 """
@@ -11,99 +11,51 @@ import pyarrow as pa
 
 from reput.base import did_you_mean
 from reput.errors import UsageError
+from reput.format.message_fields import FIELDS
 
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_TYPES = {
+    "text": pa.string(), "host": pa.string(), "texts": pa.list_(pa.field("element", pa.string())),
+    "map": pa.map_(pa.string(), pa.string()), "bytes": pa.binary(), "boolean": pa.bool_(),
+    "int32": pa.int32(), "int64": pa.int64(), "time": pa.timestamp("us", tz="UTC"),
+}  # fmt: skip
 
-COLUMNS = pa.schema(
-    [
-        ("store", pa.string()),
-        ("topic", pa.string()),
-        ("queue_id", pa.int32()),
-        ("queue_offset", pa.int64()),
-        ("physical_offset", pa.int64()),
-        ("size", pa.int64()),
-        ("flag", pa.int32()),
-        ("sys_flag", pa.int32()),
-        ("born_timestamp", _TIMESTAMP),
-        ("born_host", pa.string()),
-        ("store_timestamp", _TIMESTAMP),
-        ("store_host", pa.string()),
-        ("reconsume_times", pa.int32()),
-        ("prepared_transaction_offset", pa.int64()),
-        ("transaction", pa.string()),
-        ("unique_key", pa.string()),
-        ("keys", pa.list_(pa.field("element", pa.string()))),
-        ("tags", pa.string()),
-        ("properties", pa.map_(pa.string(), pa.string())),
-        ("body", pa.binary()),
-        ("body_crc_ok", pa.bool_()),
-        ("message_id", pa.string()),
-    ]
-)
-"""The columns of a message.
 
-store                  name of the store; its path unless another name was given
-physical_offset        actual position in the CommitLog, even if the record states another one
-size                   bytes of the record
-times                  null if the stored milliseconds do not fit into 64 bits as microseconds
-unique_key, tags       null if they are missing; missing keys and properties are empty
-body                   decompressed, unless requested as stored; see BODY_ERROR
-body_crc_ok            whether the stored body matches the stored CRC
-"""
+def _columns(*groups: str) -> pa.Schema:
+    return pa.schema(
+        [(field.name, _TYPES[field.type]) for field in FIELDS if field.group in groups]
+    )
 
-CORRUPT_REASON = pa.field("corrupt_reason", pa.string())
-"""An optional column: why a range of the log could not be read. Null for messages."""
 
-BODY_ERROR = pa.field("body_error", pa.string())
-"""An optional column: the reason why a compressed body was not decompressed. `body` then has the stored bytes.
+COLUMNS = _columns("message")
+"""The columns of a message."""
 
-Such a body is damaged, or would exceed `reput.format.bodies.MAX_BODY_BYTES`. Null for all other bodies.
-"""
+ORIGIN_COLUMNS = _columns("origin")
+"""Optional columns: the origin of a message, and its destination."""
 
-UNIQUE_KEYS = pa.field("unique_keys", pa.list_(pa.field("element", pa.string())))
-"""An optional column: all UNIQ_KEYs of a message, in order.
+ALL_COLUMNS = _columns("message", "damage", "origin")
 
-If a 5.x client sends a list of messages in one call, each has two: first its own id, which the producer receives, and
-last the id of the list. The column `unique_key` has the last one.
-"""
-
-ORIGIN_COLUMNS = pa.schema(
-    [
-        ("broker", pa.string()),
-        ("cluster", pa.string()),
-        ("real_topic", pa.string()),
-        ("real_queue_id", pa.int32()),
-    ]
-)
-"""Optional columns: the origin of a message, and its destination.
-
-broker, cluster   names; null if the store was given without names
-real_topic        topic for which a delayed, timed, half, retry or dead-letter message is meant, null if unknown;
-                  other messages: their topic
-real_queue_id     queue of that topic; null for retry and dead-letter messages, whose records do not state it
-"""
+CORRUPT_REASON = ALL_COLUMNS.field("corrupt_reason")
+BODY_ERROR = ALL_COLUMNS.field("body_error")
 
 DAMAGE_COLUMNS = COLUMNS.append(CORRUPT_REASON)
 """The columns of tables that have a row for each damaged range."""
 
-ALL_COLUMNS = pa.schema([*DAMAGE_COLUMNS, BODY_ERROR, UNIQUE_KEYS, *ORIGIN_COLUMNS])
 
-
-def column_name(given: str) -> str:
-    """Return the spelling of a column's name, given the name in any case. Spark ignores case."""
-    known: dict[str, str] = {name.lower(): name for name in ALL_COLUMNS.names}
-    return known.get(given.lower(), given)
+def column_name(spelling: str) -> str:
+    """Return the name of a column, given the name in any case. Spark ignores case."""
+    names: dict[str, str] = {name.lower(): name for name in ALL_COLUMNS.names}
+    return names.get(spelling.lower(), spelling)
 
 
 def select(names: Iterable[str] | None) -> pa.Schema:
     """Return the schema of these columns, in this order; `COLUMNS` for None. Raises UsageError."""
     if names is None:
         return COLUMNS
-    wanted: Sequence[str] = list(names)
-    if unknown := [name for name in wanted if name not in ALL_COLUMNS.names]:
-        known = ALL_COLUMNS.names
-        meant = did_you_mean(unknown[0], known)
-        raise UsageError(f"no column {unknown[0]}{meant}; the columns are {', '.join(known)}")
-    if len(set(wanted)) < len(wanted):
+    columns: Sequence[str] = list(names)
+    if unknown := [name for name in columns if name not in ALL_COLUMNS.names]:
+        possible = ALL_COLUMNS.names
+        similar = did_you_mean(unknown[0], possible)
+        raise UsageError(f"no column {unknown[0]}{similar}; the columns are {', '.join(possible)}")
+    if len(set(columns)) < len(columns):
         raise UsageError("a column is named twice")
-    return pa.schema([ALL_COLUMNS.field(name) for name in wanted])
+    return pa.schema([ALL_COLUMNS.field(name) for name in columns])

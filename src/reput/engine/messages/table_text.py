@@ -12,15 +12,16 @@ import pyarrow.compute as pc
 from reput.engine.messages.csv_text import FORMULA, QUOTED
 from reput.engine.messages.json_codec import text_or_base64
 from reput.engine.messages.json_columns import epoch_ms, fields_of, json_values, render
+from reput.format.message_fields import FIELDS
 
-JSON_NAMES = {"size": "size_bytes"}
-"""The JSON names of those columns of `reput.engine.messages.schema` that have another name in JSON."""
+JSON_NAMES = {field.name: field.json for field in FIELDS if field.json}
+"""The JSON names of those columns of a message that have another name in JSON."""
 
 _KEYS = "keys"
 Text: TypeAlias = "pa.StringArray"
 
 
-def json_lines(
+def json_rows(
     batch: pa.RecordBatch, names: Mapping[str, str] = JSON_NAMES, end: str = ""
 ) -> pa.LargeStringArray:
     """Return one JSON object per row, with the names and values of docs/message-json.md.
@@ -35,7 +36,7 @@ def json_lines(
 
 
 def csv_names(schema: pa.Schema, names: Mapping[str, str] = JSON_NAMES) -> list[str]:
-    """Return the column names for the lines that `csv_lines` writes."""
+    """Return the column names for the lines that `csv_rows` writes."""
     found = []
     for field in schema:
         name = names.get(field.name, field.name)
@@ -43,7 +44,7 @@ def csv_names(schema: pa.Schema, names: Mapping[str, str] = JSON_NAMES) -> list[
     return found
 
 
-def csv_lines(batch: pa.RecordBatch, *, is_safe: bool = False, end: str = "") -> Text:
+def csv_rows(batch: pa.RecordBatch, *, is_safe: bool = False, end: str = "") -> Text:
     """Return one line of CSV per row.
 
     Args:

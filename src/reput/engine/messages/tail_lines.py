@@ -60,7 +60,7 @@ def _plain_lines(tail: LogTail, log: CommitLogReader, file: CommitLogFile) -> It
     """Yield lines of one file, from the tail's position to its end or to unreadable bytes. Update the position."""
     from reput.core import FileScan
     from reput.core.log.scan_mode import READER_UP_TO_DAMAGE
-    from reput.engine.messages.message_lines import message_lines
+    from reput.engine.messages.message_lines import log_lines
 
     scan = FileScan(file, tail.position, file.end, READER_UP_TO_DAMAGE, open_file=log.source.open)
     try:
@@ -70,7 +70,7 @@ def _plain_lines(tail: LogTail, log: CommitLogReader, file: CommitLogFile) -> It
             count = len(piece.batch)
             last = piece.record(count - 1)
             places = piece.positions, piece.positions + piece.base
-            for lines in message_lines(piece.data, *places, on_wrong_crc=tail.report_wrong_crc):
+            for lines in log_lines(piece.data, *places, on_wrong_crc=tail.report_wrong_crc):
                 yield SomeLines(count, lines)
                 count = 0
             tail.position = last.stop

@@ -100,7 +100,7 @@ def opened_runner(chosen: Chosen, size_bytes: int, prepare: Callable[[], None]) 
         UsageError, MissingExtraError, JavaNotFoundError, SparkJobError.
     """
     if chosen.is_spark(size_bytes):
-        from reput.spark.runner import prepared_runner
+        from reput.spark import prepared_runner
 
         with spark_session(chosen, prepare) as spark:
             yield prepared_runner(spark, prepare)
@@ -119,7 +119,7 @@ def spark_session(chosen: Chosen, prepare: Callable[[], None]) -> Iterator[Any]:
         prepare()
         yield chosen.runner
         return
-    from reput.spark.session import command_session
+    from reput.spark import command_session
 
     prepared = _begun(prepare)
     with command_session(chosen.master or "local[*]") as spark:

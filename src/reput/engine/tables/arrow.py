@@ -18,28 +18,58 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from reput.base import Time, checked, milliseconds, now_ms, parse_time
-from reput.core import LogListing, NamedStore, ScanBuffers
+from reput.core import BrokerNames, LogListing, NamedStore, ScanBuffers, find_logs, named_from
 from reput.engine.messages import CORRUPT_REASON, select
 from reput.engine.tables.expressions import conditions_of, used_columns
-from reput.engine.tables.filters import (
-    Condition,
-    OnCorrupt,
-    check_on_corrupt,
-    choices,
-    of_topics,
-    selected,
-)
+from reput.engine.tables.filters import Condition, OnCorrupt, check_on_corrupt, selected
 from reput.engine.tables.found_records import OpenedQueues
-from reput.engine.tables.plan import ReadPlan, bytes_of, plan_reading, unknown_topics
-from reput.engine.tables.read import RangeBatches, damage_rows
-from reput.engine.tables.stores import logs_of
+from reput.engine.tables.plan import ReadPlan, plan_reading, unknown_topics
+from reput.engine.tables.read import RangeBatches
 from reput.errors import UsageError
+from reput.io import Location
 
 _log = logging.getLogger("reput.table")
 _Value = TypeVar("_Value", str, int)
 
 _Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 _LONGEST_STEP_S, _PAUSE_S = 10.0, 0.05
+
+
+def logs_of(
+    stores: Sequence[str | NamedStore],
+    options: Mapping[str, str] | None = None,
+    name_from: str | None = None,
+) -> list[LogListing]:
+    """Return the logs of stores, without duplicates.
+
+    Args:
+        stores: Paths, URLs, and NamedStores, which have their own names and options.
+        options: Options of the URLs' file systems.
+        name_from: Pattern that derives names of stores from their paths (`reput.core.log.naming`).
+
+    Raises the errors of `find_logs`, and UsageError if two stores have the same name.
+    """
+    paths = [one for one in stores if not isinstance(one, NamedStore)]
+    found = named_from(find_logs(paths, options), name_from) if paths else []
+    for store in stores:
+        found += _log_of(store, options) if isinstance(store, NamedStore) else []
+    return found
+
+
+def _log_of(store: NamedStore, options: Mapping[str, str] | None = None) -> list[LogListing]:
+    """Return the log of a NamedStore, joined with its archive.
+
+    If the store's path is a pattern, return all matching logs. Raises the errors of `find_logs`.
+    """
+    path, own = (
+        (store.path, store.options)
+        if Location.is_pattern(store.path)
+        else store.arguments(joined=True)
+    )
+    logs = find_logs([Location.absolute(path)], own.get("storage_options", options))
+    names = BrokerNames(store.broker, store.cluster)
+    is_named = store.name != store.path
+    return [replace(log, names=names, name=store.name if is_named else log.name) for log in logs]
 
 
 @dataclass(frozen=True)
@@ -247,7 +277,7 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
         conditions = (*request.conditions, *pushed)
         plan = plan_reading(logs, conditions, unwrap_batches=request.unwrap_batches)
         whole = sum(file.size for source in logs for file in source.files)
-        size = sum(bytes_of(task.part) for task in plan.tasks)
+        size = sum(task.part.log_bytes for task in plan.tasks)
         conditions_text = ", ".join(map(str, conditions)) or "none"
         lines = [f"conditions: {conditions_text}", f"to read: {size:,} of {whole:,} bytes of log"]
         lines += plan.notes
@@ -369,8 +399,8 @@ def dataset(
     schema = select(names)
     if not schema.names:
         raise UsageError("columns is empty; name at least one column", arguments=["columns"])
-    topics = _several(topic)
-    conditions = of_topics(topics) + selected(
+    conditions = selected(
+        patterns=_several(topic),
         keys=_several(key),
         unique_keys=_several(unique_key),
         queue_ids=_several(queue_id),
@@ -383,7 +413,7 @@ def dataset(
         tuple(schema.names), conditions, on_corrupt, decompressed, unwrap_batches, storage_options,
     )  # fmt: skip
     logs = request.logs()
-    for line in unknown_topics(logs, choices(conditions, "topic") or ()):
+    for line in unknown_topics(logs, conditions):
         # The warning must show the caller's line. It is 3 frames up, because `checked` adds a stack frame.
         warnings.warn(line, stacklevel=3)
     return Dataset(request)
@@ -436,8 +466,8 @@ def _batches(plan: ReadPlan, schema: pa.Schema, request: _Request) -> Iterator[p
                 yield batch.select(schema.names)
             for lost in batches.report.damage if on_corrupt != "row" else ():
                 _log.warning("%s", lost)
-    for store, lost, names in plan.missing:
+    for missing in plan.missing:
         if on_corrupt == "row":
-            yield damage_rows([lost], store, conditions, names).select(schema.names)
+            yield missing.row(conditions).select(schema.names)
         else:
-            _log.warning("%s; continuing after them", lost)
+            _log.warning("%s; continuing after them", missing.lost)

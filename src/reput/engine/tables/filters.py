@@ -240,6 +240,7 @@ def by_cost(conditions: Sequence[Condition]) -> list[Condition]:
 
 def selected(
     *,
+    patterns: Collection[str] | None = None,
     topics: Collection[str] | None = None,
     keys: Collection[str] | None = None,
     unique_keys: Collection[str] | None = None,
@@ -250,6 +251,7 @@ def selected(
     """Return conditions for messages that meet all arguments. Rows for damaged ranges also meet them.
 
     Args:
+        patterns: Allowed topics, or patterns of them such as `orders-*`.
         topics: Allowed topics.
         keys: Keys, of which a message must have one in its KEYS.
         unique_keys: Unique keys, of which a message must have one.
@@ -260,7 +262,7 @@ def selected(
     Raises:
         UsageError: a value is not possible in its column.
     """
-    found: list[Condition] = []
+    found = [] if patterns is None else [_of_topics(patterns)]
     for operator, stamp_ms in ((">=", begin_ms), ("<=", end_ms)):
         if stamp_ms is not None:
             found.append(Condition("store_timestamp", operator, _micros(stamp_ms), True))
@@ -274,12 +276,11 @@ def selected(
     return tuple(found)
 
 
-def of_topics(topics: Collection[str] | None) -> tuple[Condition, ...]:
-    """Return the condition of one of these topics, or of the pattern of one, such as `orders-*`; none for None."""
-    if topics is None or not any(_WILD.intersection(name) for name in topics):
-        return selected(topics=topics)
-    expression = "|".join(map(_as_regular_expression, topics))
-    return (Condition("topic", "matches", f"^(?:{expression})$", keeps_damage=True),)
+def _of_topics(patterns: Collection[str]) -> Condition:
+    if not any(_WILD.intersection(name) for name in patterns):
+        return Condition("topic", "in", tuple(patterns), keeps_damage=True)
+    expression = "|".join(map(_as_regular_expression, patterns))
+    return Condition("topic", "matches", f"^(?:{expression})$", keeps_damage=True)
 
 
 def _as_regular_expression(pattern: str) -> str:

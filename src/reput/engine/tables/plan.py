@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
+
+import pyarrow as pa
 
 from reput.base import Finding, Runner, nearest_first, no_progress, waiting
 from reput.core import (
@@ -27,7 +29,7 @@ from reput.core import (
 from reput.engine.tables.by_key import IndexBesideLog, KeyedStretch
 from reput.engine.tables.filters import Condition, choices, limits, sought_keys
 from reput.engine.tables.found_records import FoundRecords
-from reput.engine.tables.read import LogRange
+from reput.engine.tables.read import LogRange, ReadTask, damage_rows
 from reput.engine.tables.times import StoredRange, stored_elsewhere, stored_within
 from reput.errors import MissingExtraError, StoreError, UsageError
 from reput.format.commit_log import MIN_RECORD_BYTES
@@ -44,31 +46,8 @@ _MAX_TASKS = 100_000
 _MOST_NAMES = 5
 
 
-class HasPart(Protocol):
-    @property
-    def part(self) -> LogRange: ...
-
-
-Task = TypeVar("Task", bound=HasPart)
-
-
-def pack(tasks: Sequence[Task], split_bytes: int, least_tasks: int = 1) -> list[tuple[Task, ...]]:
-    """Pack consecutive ranges into tasks.
-
-    Args:
-        tasks: The ranges to pack, in order, each not much larger than `split_bytes`.
-        split_bytes: Maximum log bytes per packed task. A single larger range is a task of its own.
-        least_tasks: Minimum number of packed tasks, if there are enough ranges. If this number is above 1, a packed
-            task has at most 1/`least_tasks` of all bytes. With the default 1, a packed task has at most an eighth of
-            all bytes, or 16 MiB if that is more. `split_bytes` limits packed tasks in both cases.
-    """
-    total = sum(cost_of(task.part) for task in tasks)
-    share = -(-total // least_tasks) if least_tasks > 1 else max(total // _TASKS, _LEAST_BYTES)
-    return list(_packed(tasks, min(split_bytes, share)))
-
-
-def _packed(tasks: Sequence[Task], most_bytes: int) -> Iterator[tuple[Task, ...]]:
-    waiting: list[Task] = []
+def _packed(tasks: Sequence[ReadTask], most_bytes: int) -> Iterator[tuple[ReadTask, ...]]:
+    waiting: list[ReadTask] = []
     size = 0
     for task in tasks:
         own = cost_of(task.part)
@@ -81,23 +60,10 @@ def _packed(tasks: Sequence[Task], most_bytes: int) -> Iterator[tuple[Task, ...]
         yield tuple(waiting)
 
 
-def bytes_of(part: LogRange) -> int:
-    """Return the number of log bytes that must be read for a range."""
-    return part.stop - part.start if part.found is None else int(part.found.size.sum())
-
-
 def cost_of(part: LogRange) -> int:
     """Return the cost of a range in bytes: bytes to read, plus the costs of opening a file and of scattered reads."""
     reads = 0 if part.found is None else len(part.found) * _RECORD_BYTES
-    return bytes_of(part) + reads + _RANGE_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTask:
-    """A range to read, and a function that opens its file."""
-
-    part: LogRange
-    open_file: OpenFile
+    return part.log_bytes + reads + _RANGE_BYTES
 
 
 class MissingLog(NamedTuple):
@@ -112,6 +78,10 @@ class MissingLog(NamedTuple):
         """Return a MissingLog for each finding about a log."""
         return [cls(source.name, lost, source.names) for lost in found]
 
+    def row(self, conditions: Iterable[Condition]) -> pa.RecordBatch:
+        """Return the row for this range, with all columns, or no row if it does not meet the conditions."""
+        return damage_rows([self.lost], self.store, conditions, self.names)
+
 
 @dataclass(slots=True)
 class ReadPlan:
@@ -120,6 +90,21 @@ class ReadPlan:
     tasks: list[ReadTask] = field(default_factory=list)
     missing: list[MissingLog] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def packed(
+        self, split_bytes: int | None = None, least_tasks: int = 1
+    ) -> list[tuple[ReadTask, ...]]:
+        """Pack consecutive ranges into tasks.
+
+        Args:
+            split_bytes: Maximum log bytes per packed task. A single larger range is a task of its own.
+            least_tasks: Minimum number of packed tasks, if there are enough ranges. If this number is above 1, a packed
+                task has at most 1/`least_tasks` of all bytes. With the default 1, a packed task has at most an eighth
+                of all bytes, or 16 MiB if that is more. `split_bytes` limits packed tasks in both cases.
+        """
+        total = sum(cost_of(task.part) for task in self.tasks)
+        share = -(-total // least_tasks) if least_tasks > 1 else max(total // _TASKS, _LEAST_BYTES)
+        return list(_packed(self.tasks, min(split_bytes or SPLIT_BYTES, share)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +123,7 @@ def plan_reading(
     conditions: Sequence[Condition] = (),
     *,
     bounds: Mapping[str, Bounds] | None = None,
-    split_bytes: int = SPLIT_BYTES,
+    split_bytes: int | None = None,
     least_tasks: int = 1,
     use_indexes: bool = True,
     unwrap_batches: bool = False,
@@ -147,14 +132,15 @@ def plan_reading(
     """Plan how to read every message that meets the conditions.
 
     bounds: by store name, the physical offsets between which to read; stores without bounds are read whole
-    split_bytes: maximum log bytes per task; reduced if there would be fewer than `least_tasks` tasks
+    split_bytes: maximum log bytes per task, by default SPLIT_BYTES; reduced if there would be fewer than `least_tasks`
+        tasks
     use_indexes: whether to find messages through ConsumeQueues and IndexFiles
     unwrap_batches: whether to read messages of inner batches; IndexFiles lack their keys
     runner: runs a planning task for each store; None for this process
 
     Raises StoreError; UsageError if there are more tasks than a driver holds.
     """
-    plan = ReadPlan()
+    plan, split_bytes = ReadPlan(), split_bytes or SPLIT_BYTES
     total = sum(file.size for source in sources for file in source.files)
     wanted_bytes = max(min(split_bytes, -(-total // max(least_tasks, 1))), MIN_RECORD_BYTES)
     # A very large log may need more than `_MAX_TASKS` tasks of the default size, and must be readable. So refuse too
@@ -210,7 +196,7 @@ def _planned(
 
 
 def plan_between(
-    sources: Sequence[LogListing], bounds: Mapping[str, Bounds], *, split_bytes: int = SPLIT_BYTES
+    sources: Sequence[LogListing], bounds: Mapping[str, Bounds], *, split_bytes: int | None = None
 ) -> ReadPlan:
     """Plan how to read each store between two offsets.
 
@@ -241,7 +227,7 @@ def plan_between(
             )  # fmt: skip
             plan.tasks += [
                 ReadTask(piece, source.open_file)
-                for piece in _cut(part, split_bytes, source.open_file)
+                for piece in _cut(part, split_bytes or SPLIT_BYTES, source.open_file)
             ]
     return plan
 
@@ -366,7 +352,7 @@ def _by_key(
         < (end := min(stretch.range.stop, part.stop))
         and ((records := _between(stretch, begin, end)) is None or len(records))
     ]
-    size = sum(map(bytes_of, parts))
+    size = sum(part.log_bytes for part in parts)
     plan.notes.append(
         f"{index.source.name}: {column} found through the index: {size} bytes to read"
     )
@@ -476,19 +462,20 @@ def _cut(
     ]
 
 
-def unknown_topics(sources: Sequence[LogListing], topics: Iterable[str]) -> list[str]:
-    """Return a line for each topic that no store has, with the most similar names.
+def unknown_topics(sources: Sequence[LogListing], conditions: Iterable[Condition]) -> list[str]:
+    """Return a line for each topic in the conditions that no store has, with the most similar names.
 
     Returns no lines if the topics of at least one store are unknown, for example because the store is remote or has no
     queues.
     """
-    known: set[str] = set()
+    topics: set[str] = set()
     for source in sources:
         own = _topics_of(source)
         if not own:
             return []
-        known.update(own)
-    return [_line(topic, sorted(known)) for topic in topics if topic not in known]
+        topics.update(own)
+    named = choices(conditions, "topic") or ()
+    return [_line(topic, sorted(topics)) for topic in named if topic not in topics]
 
 
 def _topics_of(source: LogListing) -> Sequence[str]:

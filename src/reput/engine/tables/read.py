@@ -71,9 +71,35 @@ class LogRange:
     found: FoundRecords | None = field(default=None, compare=False)
     names: BrokerNames = NO_NAMES
 
+    @property
+    def log_bytes(self) -> int:
+        """Return the number of log bytes that must be read."""
+        return self.stop - self.start if self.found is None else int(self.found.size.sum())
+
     @classmethod
     def whole(cls, file: CommitLogFile, store: str = "", ends_log: bool = False) -> LogRange:
         return cls(file, file.start, file.end, store, ends_log)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """A range to read, and a function that opens its file."""
+
+    part: LogRange
+    open_file: OpenFile
+
+    def scan(self, buffers: ScanBuffers) -> FileScan:
+        """Return a scan of the range from its first record on."""
+        part, start = self.part, self.part.start
+        if not part.at_record:
+            start = first_record(self.open_file, part.file, start, part.stop, buffers)
+        return FileScan(
+            part.file, start, part.stop, READER_PLACES, buffers=buffers, open_file=self.open_file
+        )
+
+    def damage(self, scan: FileScan) -> Sequence[Finding]:
+        """Return the damage that a finished scan of the range has found, except the torn end of the log."""
+        return damage_at_end(self.part, scan.verdict(), self.open_file)
 
 
 @dataclass(slots=True)

@@ -79,6 +79,21 @@ class StoredBetween(NamedTuple):
         return cls(-_EVER if low_ms is None else low_ms, _EVER if high_ms is None else high_ms)
 
 
+def first_stored(source: LogListing, low_ms: int) -> int:
+    """Return a physical offset, not after the first message that was stored at `low_ms` or later.
+
+    Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    # Remote files have no reliable modification times, so read the times of their messages.
+    if source.is_local:
+        first = next(stored_within(source, source.files, low_ms, None), None)
+        return source.files[-1].start if first is None else first.file.start
+    timed = [
+        part for file in source.files for part in timed_ranges(source.open_file, file, file.size)
+    ]
+    return within(timed, low_ms, None)[0].start
+
+
 def stored_within(
     source: LogListing,
     files: Sequence[CommitLogFile],

@@ -46,6 +46,19 @@ def parts_of(columns: Iterable[str]) -> tuple[str, ...]:
     return ("scan",) if _SCANNED.issuperset(columns) else ("scan", "columns")
 
 
+def compile_for(columns: Iterable[str]) -> None:
+    """Compile the kernels that are missing to read these columns; for no columns, those to plan."""
+    compile_now(parts_of(columns))
+
+
+def start_compiling(columns: Iterable[str] | None = None) -> bool:
+    """Start processes that compile the kernels that are missing to read these columns; None for any columns.
+
+    Returns whether kernels are missing.
+    """
+    return compile_meanwhile(ALL_PARTS if columns is None else parts_of(columns))
+
+
 def is_compiled(parts: Iterable[str] = ALL_PARTS) -> bool:
     """Return whether all kernels of these parts are compiled and cached."""
     return all(has_compiled(*_KERNELS[part]) for part in parts)
@@ -131,7 +144,7 @@ def _others() -> None:
 def _decode(properties: bytes) -> None:
     import numpy as np
 
-    from reput.engine.messages.decode import decode_batch
+    from reput.engine.messages import decode_batch
     from reput.engine.rebuild import small_message
     from reput.format.commit_log import encode
 

@@ -22,7 +22,7 @@ from reput.wings.console.users import ForbiddenError, Permission, demand
 from reput.wings.serve import LimitError
 
 if TYPE_CHECKING:
-    from reput.engine.tables import Content
+    from reput.wings.console.content import Content
 
 MOST_MESSAGES = 1_000
 _INT64 = 1 << 63
@@ -142,7 +142,7 @@ def content_of(query: QueryParams) -> Content | None:
         return None
     if query.get("how") != "property":
         demand(Permission.BODIES)
-    from reput.engine.tables import How, parse_content
+    from reput.wings.console.content import How, parse_content
 
     return parse_content(choice(query, "how", tuple(How)), contains)
 

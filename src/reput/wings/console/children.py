@@ -30,7 +30,7 @@ from reput.wings.console.users import CURRENT, ConsoleUser
 from reput.wings.serve import HTTP
 
 if TYPE_CHECKING:
-    from reput.engine.tables import Content
+    from reput.wings.console.content import Content
 
 _PAUSE_S = 0.1
 """Time after which a waiting search looks whether it was stopped."""

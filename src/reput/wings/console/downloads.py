@@ -16,10 +16,11 @@ from starlette.responses import Response, StreamingResponse
 
 from reput.base import json_text
 from reput.core import SharedStore
-from reput.engine.messages import MESSAGE_COLUMNS, csv_line, message_cells, message_fields
+from reput.engine.messages import csv_line, field_value, message_cells, message_fields
 from reput.engine.stores import FoundMessage
 from reput.errors import ReputError, UsageError
 from reput.format.bodies import sent_body
+from reput.format.message_fields import CSV_NAMES, FIELDS
 from reput.io import Scratch
 from reput.wings.console.arguments import SearchForm, choice, search_of, text
 from reput.wings.console.mounts import Mounts, Until
@@ -34,6 +35,9 @@ _PAGE, _PIECE_BYTES, _AT_ONCE = 200, 1 << 18, 64
 # Times in Parquet files are in microseconds. A time from 2^53 µs on (year 2255) comes from a damaged record, and could
 # exceed 64 bits. Null is written for such a time.
 _MOST_US = 1 << 53
+_PARQUET_FIELDS = [
+    field for field in FIELDS if field.group == "message" or field.name == "body_error"
+]
 
 
 Write = Callable[[IO[bytes], Iterator[FoundMessage]], None]
@@ -152,7 +156,7 @@ def _pieces(file: IO[bytes]) -> Generator[bytes, None, None]:
 
 
 def _write_csv(file: IO[bytes], messages: Iterator[FoundMessage]) -> None:
-    file.write(csv_line(("store", *MESSAGE_COLUMNS)).encode())
+    file.write(csv_line(("store", *CSV_NAMES)).encode())
     for store, message in messages:
         cells = store, *message_cells(message, HTTP.answer_bytes)
         file.write(csv_line(cells, is_safe=True).encode("utf-8", "backslashreplace"))
@@ -168,10 +172,9 @@ def _write_parquet(file: IO[bytes], messages: Iterator[FoundMessage]) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from reput.engine.messages import COLUMNS
-    from reput.engine.messages.schema import BODY_ERROR
+    from reput.engine.messages import select
 
-    schema = COLUMNS.append(BODY_ERROR)
+    schema = select([field.name for field in _PARQUET_FIELDS])
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         while some := list(islice(messages, _AT_ONCE)):
             writer.write_table(pa.Table.from_pylist(list(map(_parquet_row, some)), schema))
@@ -180,20 +183,15 @@ def _write_parquet(file: IO[bytes], messages: Iterator[FoundMessage]) -> None:
 def _parquet_row(match: FoundMessage) -> dict[str, Any]:
     message = match.message
     sent = sent_body(message, HTTP.answer_bytes)
-    names = (
-        "topic", "queue_id", "queue_offset", "physical_offset", "flag", "sys_flag", "reconsume_times",
-        "prepared_transaction_offset", "transaction", "unique_key", "keys", "tags", "body_crc_ok", "message_id",
-    )  # fmt: skip
-    times = {
-        name: time * 1000 if abs(time := getattr(message, name)) < _MOST_US // 1000 else None
-        for name in ("born_timestamp", "store_timestamp")
-    }
-    fields = {
-        **{name: getattr(message, name) for name in names}, **times,
-        "store": match.store, "size": message.size_bytes, "born_host": str(message.born_host),
-        "store_host": str(message.store_host), "properties": list(message.properties.items()),
-        "body": sent.data, "body_error": sent.error,
-    }  # fmt: skip
+    fields: dict[str, Any] = {"store": match.store, "body": sent.data, "body_error": sent.error}
+    for field in _PARQUET_FIELDS:
+        if field.name not in fields:
+            value = field_value(field)(message)
+            if field.type == "map":
+                value = list(value.items())
+            if field.type == "time":
+                value = value * 1000 if abs(value) < _MOST_US // 1000 else None
+            fields[field.name] = value
     return {name: _encodable(value) for name, value in fields.items()}
 
 

@@ -27,8 +27,8 @@ from reput.wings.console.search_page import cursors_of
 from reput.wings.console.users import CURRENT
 
 if TYPE_CHECKING:
-    from reput.engine.tables import Content
     from reput.wings.console.children import LiveJob
+    from reput.wings.console.content import Content
 
 _FIELDS = ("topic", "key", "tags", "contains", "how", "store")
 _MOST_IN_ADDRESS, _MOST_CURSORS = 50, 100_000

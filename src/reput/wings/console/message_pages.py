@@ -20,8 +20,7 @@ from reput.wings.console.downloads import attachment
 from reput.wings.console.rendering import Views, number
 from reput.wings.console.users import Permission, demand, may
 from reput.wings.inspect.api import Life, trace_life
-from reput.wings.lakes import BodyDecoder
-from reput.wings.lakes.body_decoders import json_text_of
+from reput.wings.lakes import BodyDecoder, json_text_of
 from reput.wings.serve import HTTP
 
 _BYTES = "application/octet-stream"

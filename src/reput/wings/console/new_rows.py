@@ -15,7 +15,7 @@ from reput.wings.console.results import Row
 from reput.wings.serve import HTTP
 
 if TYPE_CHECKING:
-    from reput.engine.tables import Content
+    from reput.wings.console.content import Content
 
 _FIRST_ROWS, _MOST_ROWS = 20, 200
 _SECONDS = 1.0

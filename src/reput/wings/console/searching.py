@@ -33,7 +33,7 @@ from reput.wings.console.users import Permission, may
 from reput.wings.serve import HTTP
 
 if TYPE_CHECKING:
-    from reput.engine.tables.sweep import Sweep
+    from reput.wings.console.sweep import Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ def swept(
     The list `problems` gets the reasons why messages may be missing, as soon as they are known.
     """
     # Import this late, because it loads Arrow and kernels.
-    from reput.engine.tables.sweep import Sweep, SweptTo
+    from reput.wings.console.sweep import Sweep, SweptTo
 
     filters = TailFilter(form.topic, begin=form.begin, end=form.end)
     with store.reader() as reader, reader.known_ranges.interrupted_by(until.check):

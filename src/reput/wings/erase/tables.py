@@ -13,8 +13,7 @@ from reput.base import first_line
 from reput.errors import StoreAccessError, UsageError
 from reput.wings.erase.choosing import ChosenMessages
 from reput.wings.erase.report import TableRows
-from reput.wings.lakes import open_export
-from reput.wings.lakes.tables.opening import ReadableDestination
+from reput.wings.lakes import ReadableDestination, open_export
 
 _BY_ID, _BY_PLACE = ("unique_key", "message_id"), ("topic", "physical_offset")
 

@@ -14,7 +14,7 @@ from reput.engine.stores import open_store
 from reput.errors import UsageError
 from reput.wings.inspect.comparing.difference import Difference, Example, Part, What
 from reput.wings.inspect.diff import diff as diff_stores
-from reput.wings.lakes.control import format_of
+from reput.wings.lakes import format_of
 
 DIFF_SCHEMA = "reput-diff/1"
 """Version of the JSON form (docs/diff.md). The number is raised with every incompatible change."""

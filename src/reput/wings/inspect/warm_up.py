@@ -6,10 +6,10 @@ from functools import cache
 from io import BytesIO
 
 from reput.base import SerialRunner
-from reput.engine.messages.put_lines import LineColumns
+from reput.engine.messages import LineColumns
 from reput.engine.rebuild import SMALL, rebuild_store, small_log
 from reput.engine.stores import open_store
-from reput.engine.tables import answer_lines, find, keys_of
+from reput.engine.tables import Keys, answer_lines, find
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.format.host import Host
 from reput.io import Scratch
@@ -26,9 +26,9 @@ def warm_up() -> None:
         stats(folder, config=SMALL)
         export(folder, lines, to="jsonl")
         with find(
-            [folder], keys_of([("t", "k"), ("t", "l")]), SerialRunner(), config=SMALL
+            [folder], Keys.of([("t", "k"), ("t", "l")]), SerialRunner(), config=SMALL
         ) as found:
-            for _ in answer_lines(found.answer, 0, "jsonl", end="\n"):
+            for _ in answer_lines(found.answer, [0], "jsonl", end="\n"):
                 pass
         columns = LineColumns(Host("127.0.0.1", 0))
         columns.begin(lines.getvalue(), 3)

@@ -1,4 +1,4 @@
-"""Define `reput.export`, which writes messages into a lake table, or as JSON lines."""
+"""Define `reput.export`, which writes messages into a lake table, or as JSON lines, and `reput compact-table`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from reput.base import Progress, checked, silent
 from reput.core import NamedStore
 from reput.engine.stores import Chosen, Stores, opened_runner, stores_of
 from reput.errors import UsageError
+from reput.wings.lakes.compaction import CompactReport, compact_destination, layout_of
 from reput.wings.lakes.driver import export_sources
 from reput.wings.lakes.json_lines import export_lines
 from reput.wings.lakes.merging import TARGET_BYTES
 from reput.wings.lakes.planning import open_stores, without_replicas
 from reput.wings.lakes.report import ExportReport
-from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.request import ExportRequest, ExportSettings
 from reput.wings.lakes.tables.opening import open_table
 from reput.wings.lakes.task import warm_up
 
@@ -91,41 +92,67 @@ def export(
         for name, first in skipped.items()
     ]
     sources = open_stores(kept, names, storage_options, name_from)
-    wanted = request or ExportRequest()
+    request = request or ExportRequest()
+    settings = ExportSettings(
+        incremental, fail_on_data_loss, split_bytes, target_file_bytes, commit_every, compact_after,
+        max_rejects,
+    )  # fmt: skip
+    options = {
+        "catalog": catalog, "table": table, "catalog_properties": catalog_properties or None,
+    }  # fmt: skip
     if to == "jsonl":
-        given: dict[str, Any] = {
-            "catalog": catalog, "table": table, "catalog_properties": catalog_properties or None,
-            "split_bytes": split_bytes,
-            "target_file_bytes": target_file_bytes, "commit_every": commit_every, "compact_after": compact_after,
-            "max_rejects": max_rejects,
-            "runner": None if Chosen.of(runner)[:2] == Chosen()[:2] else runner,
+        is_automatic = Chosen.of(runner)[:2] == Chosen()[:2]
+        refused = {
+            **options, **settings.only_for_tables(), "runner": None if is_automatic else runner
         }  # fmt: skip
-        if wrong := [name for name, value in given.items() if value is not None]:
+        if wrong := [name for name, value in refused.items() if value is not None]:
             raise UsageError(f"{', '.join(wrong)}: cannot be used with jsonl", arguments=wrong)
         output: Any = (
             fspath(destination) if isinstance(destination, str | PathLike) else destination
         )
-        report = export_lines(
-            sources, output, wanted, incremental=incremental, fail_on_data_loss=fail_on_data_loss
-        )
+        report = export_lines(sources, output, request, settings)
         return replace(report, notes=(*notes, *report.notes)).sealed()
     if not isinstance(destination, str | PathLike):
         raise UsageError(f"destination: {to} needs a folder", arguments=["destination"])
-    into = open_table(
-        fspath(destination),
-        to,
-        storage_options=storage_options,
-        catalog=catalog,
-        table=table,
-        catalog_properties=catalog_properties or None,
-    )
+    into = open_table(fspath(destination), to, storage_options=storage_options, **options)
     with ExitStack() as stack:
         report = export_sources(
-            sources, into, wanted,
+            sources, into, request,
             lambda size: stack.enter_context(opened_runner(Chosen.of(runner), size, warm_up)),
-            incremental=incremental, fail_on_data_loss=fail_on_data_loss, split_bytes=split_bytes,
-            max_rejects=max_rejects, target_file_bytes=target_file_bytes or TARGET_BYTES, commit_every=commit_every,
-            compact_after=compact_after,
-            progress=progress,
+            settings, progress,
         )  # fmt: skip
     return replace(report, notes=(*notes, *report.notes)).sealed()
+
+
+@checked
+def compact_table(
+    destination: StorePath,
+    *,
+    target_file_bytes: int | None = None,
+    catalog: str | None = None,
+    table: str | None = None,
+    catalog_properties: Mapping[str, str] | None = None,
+    runner: Any = "auto",
+    progress: Progress = silent,
+) -> CompactReport:
+    """Combine the small files of a table that `export` wrote. The rows do not change.
+
+    Args:
+        destination: The folder of the table.
+        target_file_bytes: Size up to which small files of a partition are combined.
+        catalog, table, catalog_properties, runner, progress: As for `export`.
+
+    Raises:
+        UsageError, StoreLockedError, StoreAccessError, SparkJobError.
+    """
+    into = open_table(
+        fspath(destination), layout_of(fspath(destination)), catalog=catalog, table=table,
+        catalog_properties=catalog_properties or None,
+    )  # fmt: skip
+    with ExitStack() as stack:
+        return compact_destination(
+            into,
+            lambda size: stack.enter_context(opened_runner(Chosen.of(runner), size, warm_up)),
+            target_file_bytes=target_file_bytes or TARGET_BYTES,
+            progress=progress,
+        )

@@ -16,9 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from reput.engine.messages import MOST_COLUMNS, NUMBERS, BodyShape, united
 from reput.errors import MissingExtraError, UsageError
 from reput.wings.lakes.body_decoders import BodyFields, UndecodableBodyError, json_text_of
+from reput.wings.lakes.body_shape import MOST_COLUMNS, NUMBERS, BodyShape, united
 from reput.wings.lakes.http_json import without_password
 from reput.wings.lakes.schema_registry import HEADER_BYTES, SchemaRegistry, schema_id
 
@@ -322,7 +322,7 @@ class _RecordTypes:
         kind, convert = self.of(values, f"{path}[].value")
         if kind is None:
             return None, None
-        # The types of a shape (see `reput.engine.messages.body_shape`) include no maps, so a map becomes a list of
+        # The types of a shape (see `reput.wings.lakes.body_shape`) include no maps, so a map becomes a list of
         # pairs.
         entry = pa.struct([("key", pa.string()), ("value", kind)])
         self._columns += 2

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
-from contextlib import ExitStack
 from typing import Any
 
 import click
@@ -31,10 +31,12 @@ from reput.cli import (
 )
 from reput.core import with_archive
 from reput.engine.rebuild import damage_lines
-from reput.engine.stores import Chosen, opened_runner
+from reput.engine.stores import Chosen
 from reput.errors import UsageError
-from reput.wings.lakes import ExportRequest, export
+from reput.format.message_fields import FIELDS
+from reput.wings.lakes import ExportRequest, compact_table, export
 
+_ORIGINS = [field.name for field in FIELDS if field.group == "origin"]
 _EXAMPLES = (
     "\b\nExamples:"
     "\n  reput export /data/store /lake/messages --partition-by topic,day"
@@ -81,8 +83,8 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     "--columns",
     callback=_names,
     metavar="A,B,...",
-    help="Only these columns; * stands for the default ones. Further columns are broker, cluster, "
-    "real_topic and real_queue_id.",
+    help="Only these columns; * stands for the default ones. Further columns are "
+    f"{', '.join(_ORIGINS[:-1])} and {_ORIGINS[-1]}.",
 )
 @click.option(
     "--partition-by",
@@ -128,7 +130,13 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     metavar="N|P%",
     help="Commit nothing and exit with 3 if more rows than this are rejected.",
 )
-@click.option("--raw-bodies", is_flag=True, help="Do not decompress bodies.")
+@click.option(
+    "--raw-bodies",
+    "decompressed",
+    is_flag=True,
+    callback=lambda ctx, param, value: not value,
+    help="Do not decompress bodies.",
+)
 @click.option(
     "--on-corrupt",
     type=click.Choice(["skip", "row", "fail"]),
@@ -175,9 +183,10 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     show_default=True,
     help="fast: do not sort rows by key, and do not read files back.",
 )
-@click.option("--split-size", type=SIZE, help="CommitLog bytes per task.")
+@click.option("--split-size", "split_bytes", type=SIZE, help="CommitLog bytes per task.")
 @click.option(
     "--target-file-size",
+    "target_file_bytes",
     type=SIZE,
     help="Combine small files of a partition up to this size.  [default: 256MiB]",
 )
@@ -201,20 +210,9 @@ def export_command(
     destination: str,
     to: str | None,
     layout: str,
-    incremental: bool,
-    fail_on_data_loss: bool,
-    names: tuple[str, ...],
-    name_from: str | None,
-    catalog: str | None,
-    table: str | None,
-    catalog_properties: dict[str, str],
-    split_size: int | None,
-    target_file_size: int | None,
-    commit_every: str | None,
-    compact_after: int | None,
-    max_rejects: str | None,
-    runner: Chosen,
-    **asked: Any,
+    begin: int | None,
+    end: int | None,
+    **options: Any,
 ) -> int:
     """Write the messages of STOREs into a table at DEST, one row per message.
 
@@ -237,7 +235,7 @@ def export_command(
         raise UsageError(
             "name a STORE, or a fleet file with --stores, before DEST: reput export STORE DEST"
         )
-    check_window(asked["begin"], asked["end"])
+    check_window(begin, end)
     check_archived(stores, archive, fleet)
     if archive is not None:
         stores = (with_archive(stores[0], archive),)
@@ -247,39 +245,22 @@ def export_command(
         if to == "jsonl" and sys.stdout is None:
             raise UsageError("'-' means stdout, but stdout is closed; name a file")
         output = sys.stdout.buffer if to == "jsonl" else destination
+    # Options that have the name of a field of the request belong to it, and all others are arguments of `export`.
+    fields = {field.name for field in dataclasses.fields(ExportRequest)} & options.keys()
+    values = {name: options.pop(name) for name in fields}
+    request = ExportRequest(
+        begin_ms=begin,
+        end_ms=end,
+        **{name: value for name, value in values.items() if value is not None},
+    )
     with export_bar() as progress:
         report = export(
-            [*listed_in(fleet), *stores], output, to=to, request=_request(asked), names=names, name_from=name_from,
-            incremental=incremental,
-            fail_on_data_loss=fail_on_data_loss, catalog=catalog, table=table,
-            catalog_properties=catalog_properties, split_bytes=split_size,
-            target_file_bytes=target_file_size, commit_every=commit_every,
-            compact_after=compact_after, max_rejects=max_rejects, runner=runner,
-            progress=progress,
+            [*listed_in(fleet), *stores], output, to=to, request=request, progress=progress, **options,
         )  # fmt: skip
     warn(*damage_lines([*report.missing, *report.damage]))
     # If DEST is -, the messages go to stdout.
     print_report(report, layout, err=destination == "-")
     return DAMAGED if report.damage or report.missing else FOUND
-
-
-def _request(asked: dict[str, Any]) -> ExportRequest:
-    return ExportRequest(
-        columns=asked["columns"],
-        topics=asked["topics"],
-        begin_ms=asked["begin"],
-        end_ms=asked["end"],
-        partition_by=asked["partition_by"] or (),
-        on_corrupt=asked["on_corrupt"],
-        decompressed=not asked["raw_bodies"],
-        json_body=asked["json_body"],
-        json_mode=asked["json_mode"],
-        json_timestamps=asked["json_timestamps"],
-        body=asked["body"],
-        charset=asked["charset"],
-        profile=asked["profile"],
-        upsert_by=asked["upsert_by"],
-    )
 
 
 @click.command(
@@ -318,25 +299,11 @@ def compact_table_command(
     Parquet table is replaced in one step: a query that runs meanwhile may fail and must be
     repeated.
     """
-    from reput.wings.lakes.compaction import compact_table, layout_of
-    from reput.wings.lakes.merging import TARGET_BYTES
-    from reput.wings.lakes.tables.opening import open_table
-    from reput.wings.lakes.task import warm_up
-
-    with ExitStack() as stack:
-        layout = layout_of(destination)
+    with export_bar() as progress:
         report = compact_table(
-            open_table(
-                destination,
-                layout,
-                catalog=catalog,
-                table=table,
-                catalog_properties=catalog_properties or None,
-            ),
-            lambda size: stack.enter_context(opened_runner(runner, size, warm_up)),
-            target_file_bytes=target_file_size or TARGET_BYTES,
-            progress=stack.enter_context(export_bar()),
-        )
+            destination, target_file_bytes=target_file_size, catalog=catalog, table=table,
+            catalog_properties=catalog_properties, runner=runner, progress=progress,
+        )  # fmt: skip
     if as_json:
         click.echo(json.dumps(report.as_json(), indent=2))
         return FOUND

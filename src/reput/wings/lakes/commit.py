@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from reput.base import first_line
 from reput.core import ReadMark
-from reput.engine.messages import BodyShape, Widenings
 from reput.errors import ReputError, StoreAccessError, StoreLockedError
 from reput.format.json_budget import parse_json
+from reput.wings.lakes.body_shape import BodyShape, Widenings
 from reput.wings.lakes.data_file import DataFile, RowTally, total_of
 from reput.wings.lakes.request import ExportRequest
 

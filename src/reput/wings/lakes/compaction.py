@@ -68,7 +68,7 @@ class CompactReport(ShownAsTable):
         return asdict(self)
 
 
-def compact_table(
+def compact_destination(
     destination: Destination,
     runner_for: Callable[[int], Runner],
     *,

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from reput.engine.messages import BodyShape, Misfit, ParsedBodies
-from reput.engine.messages.parsed_bodies import field_misfit, whole_misfit
 from reput.errors import UsageError
 from reput.wings.lakes.avro_bodies import open_avro
 from reput.wings.lakes.body_decoders import BodyDecoder, UndecodableBodyError
+from reput.wings.lakes.body_shape import BodyShape
 from reput.wings.lakes.http_json import without_password
+from reput.wings.lakes.parsed_bodies import Misfit, ParsedBodies, field_misfit, whole_misfit
 from reput.wings.lakes.proto_bodies import open_proto
 
 ENTRY_POINTS = "reput.body_decoders"

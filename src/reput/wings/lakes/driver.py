@@ -25,10 +25,10 @@ import pyarrow as pa
 
 from reput.base import Progress, Runner, silent
 from reput.core import LogListing, ReadMark, mark_at
-from reput.engine.messages import BodyShape
 from reput.engine.tables import Bounds, ReadTask
 from reput.errors import StoreAccessError, StoreChangedError, UsageError
 from reput.wings.lakes.body_decoders import BodyDecoder
+from reput.wings.lakes.body_shape import BodyShape
 from reput.wings.lakes.commit import Commit, Destination, Staged, State
 from reput.wings.lakes.compaction import check_compact_after, compact_if_needed
 from reput.wings.lakes.control import Control, control_of
@@ -39,7 +39,7 @@ from reput.wings.lakes.merging import TARGET_BYTES, MergeJob, check_target, merg
 from reput.wings.lakes.planning import check_apart, extents_of, length_of, most_bytes, plan_of
 from reput.wings.lakes.reject_reasons import MostRejects, Reasons, most_frequent
 from reput.wings.lakes.report import ExportReport
-from reput.wings.lakes.request import KNOWN_COLUMNS, ExportRequest
+from reput.wings.lakes.request import DEFAULT_SETTINGS, KNOWN_COLUMNS, ExportRequest, ExportSettings
 from reput.wings.lakes.steps import CommitEvery, ExportStep, are_in_order, grouped, weight_of
 from reput.wings.lakes.task import REASON, ExportJob, TaskResult, run_export
 from reput.wings.lakes.upsert import Upsertable, check_upsert, upsert
@@ -66,37 +66,24 @@ def export_sources(
     destination: Destination,
     request: ExportRequest,
     runner_for: Callable[[int], Runner],
-    *,
-    incremental: bool = False,
-    fail_on_data_loss: bool = True,
-    split_bytes: int | None = None,
-    max_rejects: str | int | None = None,
-    target_file_bytes: int = TARGET_BYTES,
-    commit_every: str | int | None = None,
-    compact_after: int | None = None,
+    settings: ExportSettings = DEFAULT_SETTINGS,
     progress: Progress = silent,
 ) -> ExportReport:
     """Export each message of the stores once.
 
     runner_for   function that returns a runner for the tasks. Argument: the number of log bytes that they read
-    incremental  continue where the last commit ended; otherwise, the table must be new
-    fail_on_data_loss  whether to raise an error if messages were lost or expired before they were exported
-    max_rejects  limit of rejected rows, above which a run commits nothing: a number, or a share such as "1%"; None for
-                 no limit
-    target_file_bytes  size up to which small files of a partition are combined
-    commit_every size of log ("10GB") or time ("10min") after which a run commits; None for one commit
-    compact_after after the last commit, combine small files if a partition has at least this many
     progress     called during "export" (bytes of the log) and "merge" (bytes of files), and at the end of the phases
                  "written", "pending", "published", "committed" and "finished"
 
     Raises StoreError, UsageError, RejectedRowsError. After every error the table is as it was after the last commit.
     """
-    if split_bytes is not None and split_bytes < _LEAST_GIVEN_BYTES:
+    if settings.split_bytes is not None and settings.split_bytes < _LEAST_GIVEN_BYTES:
         raise UsageError(
-            f"split_bytes must be at least {_LEAST_GIVEN_BYTES}, not {split_bytes}",
+            f"split_bytes must be at least {_LEAST_GIVEN_BYTES}, not {settings.split_bytes}",
             arguments=["split_bytes"],
         )
-    most_rejects = None if max_rejects is None else MostRejects(max_rejects)
+    compact_after, target_bytes = settings.compact_after, settings.target_file_bytes or TARGET_BYTES
+    most_rejects = None if settings.max_rejects is None else MostRejects(settings.max_rejects)
     check_compact_after(destination, compact_after)
     check_upsert(request, destination)
     control = control_of(destination)
@@ -106,14 +93,14 @@ def export_sources(
     folders = [source.folder for source in sources if source.folder is not None]
     with control.claimed(), control.reading(folders):
         run = _ExportRun(
-            destination, control, request, fail_on_data_loss, most_rejects,
-            check_target(target_file_bytes), CommitEvery.of(commit_every), progress, report,
+            destination, control, request, settings, most_rejects, check_target(target_bytes),
+            CommitEvery.of(settings.commit_every), progress, report,
         )  # fmt: skip
         run.recover()
-        run.export(sources, incremental, runner_for, split_bytes)
+        run.export(sources, runner_for)
         if compact_after is not None and report.committed:
             old, new = compact_if_needed(
-                destination, control, compact_after, target_file_bytes, runner_for, progress
+                destination, control, compact_after, target_bytes, runner_for, progress
             )
             if new:
                 report.note(f"{old:,} small files were combined into {new:,}")
@@ -128,14 +115,13 @@ class _ExportRun:
     destination: Destination
     control: Control
     request: ExportRequest
-    fail_on_data_loss: bool
+    settings: ExportSettings
     most_rejects: MostRejects | None
     target_bytes: int
     commit_every: CommitEvery
     progress: Progress
     report: ExportReport
     read_bytes: int = 0
-    split_bytes: int | None = None
     reasons: Reasons = field(default_factory=Reasons)
 
     def recover(self) -> None:
@@ -145,12 +131,10 @@ class _ExportRun:
     def export(
         self,
         sources: Sequence[LogListing],
-        incremental: bool,
         runner_for: Callable[[int], Runner],
-        split_bytes: int | None,
     ) -> None:
         state = self.destination.state([source.name for source in sources])
-        if state is not None and not incremental:
+        if state is not None and not self.settings.incremental:
             raise UsageError(
                 f"{self.destination.name}: messages were exported there already; "
                 "pass incremental to add only the new ones",
@@ -165,10 +149,9 @@ class _ExportRun:
         runner = planner or self.control.on(
             runner_for(sum(length_of(own) for own in bounds.values()))
         )
-        self.split_bytes = split_bytes
-        split_bytes = split_bytes or _split_bytes(bounds, runner)
+        split_bytes = self.settings.split_bytes or _split_bytes(bounds, runner)
         plan = plan_of(
-            sources, bounds, self.request, self.fail_on_data_loss, split_bytes, self.report,
+            sources, bounds, self.request, self.settings.fail_on_data_loss, split_bytes, self.report,
             runner=planner,
         )  # fmt: skip
         marks = {**(state.marks if state else {})}
@@ -256,8 +239,8 @@ class _ExportRun:
 
     def _group_bytes(self, total: int, parallelism: int) -> int:
         """Return the log bytes of tasks that write their rows together. More bytes make fewer and larger files."""
-        if self.split_bytes is not None:
-            return self.split_bytes
+        if self.settings.split_bytes is not None:
+            return self.settings.split_bytes
         if not self.request.partition_by:
             return _share(total, parallelism)
         # Each group writes a file per partition, which would be small, and all rows would be written again.

@@ -22,14 +22,23 @@ from typing import Any
 import pyarrow as pa
 
 from reput.base import has_control
-from reput.engine.messages import MOST_COLUMNS, NOTHING, UTF_8, BodyShape, Widenings, united
-from reput.engine.messages.body_shape import changes, evolved, is_list, is_wider
 from reput.engine.tables import ReadTask
 from reput.errors import UsageError
 from reput.wings.lakes.body_decoders import BodyDecoder
+from reput.wings.lakes.body_shape import (
+    MOST_COLUMNS,
+    NOTHING,
+    BodyShape,
+    Widenings,
+    changes,
+    evolved,
+    is_list,
+    is_wider,
+    united,
+)
 from reput.wings.lakes.commit import Destination, State
 from reput.wings.lakes.report import ExportReport
-from reput.wings.lakes.request import INFER, ExportRequest
+from reput.wings.lakes.request import INFER, UTF_8, ExportRequest
 from reput.wings.lakes.task import sample_bodies
 
 MOST_LEVELS = 16

@@ -19,26 +19,16 @@ import numpy as np
 import pyarrow as pa
 
 from reput.base import Finding, Progress, silent
-from reput.core import (
-    READER_PLACES,
-    FileScan,
-    LogListing,
-    ReadMark,
-    ScanBuffers,
-    ScannedPiece,
-    first_record,
-)
-from reput.engine.messages import ALL_COLUMNS
-from reput.engine.messages.message_lines import message_lines
+from reput.core import LogListing, ReadMark, ScanBuffers, ScannedPiece
+from reput.engine.messages import ALL_COLUMNS, log_lines
 from reput.engine.tables import ReadTask
-from reput.engine.tables.read import damage_at_end
 from reput.errors import StoreAccessError, UsageError, explained
 from reput.format.json_budget import parse_json
 from reput.io import DISK, FileReader, locked
 from reput.wings.lakes.commit import State, understood
 from reput.wings.lakes.planning import check_apart, extents_of, plan_of
 from reput.wings.lakes.report import ExportReport
-from reput.wings.lakes.request import ExportRequest
+from reput.wings.lakes.request import DEFAULT_SETTINGS, ExportRequest, ExportSettings
 
 _BUFFER_BYTES = 1 << 20
 # Ranges are not split, because one process writes all lines in order.
@@ -49,14 +39,10 @@ def export_lines(
     sources: Sequence[LogListing],
     output: str | BinaryIO,
     request: ExportRequest,
-    *,
-    incremental: bool = False,
-    fail_on_data_loss: bool = True,
+    settings: ExportSettings = DEFAULT_SETTINGS,
     progress: Progress = silent,
 ) -> ExportReport:
-    """Write each message of the stores once, into a file or a stream.
-
-    incremental  continue where the last export into the file ended; not possible for a stream
+    """Write each message of the stores once, into a file or a stream. An export to a stream cannot be incremental.
 
     Raises StoreError, UsageError.
     """
@@ -79,11 +65,11 @@ def export_lines(
     if output == "":
         raise UsageError("name a file, or - for stdout")
     name = output if isinstance(output, str) else "-"
-    lines = _LinesExport(sources, request, fail_on_data_loss, progress, ExportReport(name))
+    lines = _LinesExport(sources, request, settings, progress, ExportReport(name))
     if isinstance(output, str):
         with DISK.writing_to(output, [one.folder for one in sources if one.folder is not None]):
-            _into_file(Path(os.path.abspath(output)), lines, incremental)
-    elif incremental:
+            _into_file(Path(os.path.abspath(output)), lines, settings.incremental)
+    elif settings.incremental:
         raise UsageError(
             "incremental needs a file: a stream does not record where the last run ended",
             arguments=["incremental"],
@@ -103,12 +89,12 @@ class _LinesExport:
         self,
         sources: Sequence[LogListing],
         request: ExportRequest,
-        fail_on_data_loss: bool,
+        settings: ExportSettings,
         progress: Progress,
         report: ExportReport,
     ) -> None:
         self.sources, self.request, self.report, self.progress = sources, request, report, progress
-        self._fail_on_data_loss = fail_on_data_loss
+        self._fail_on_data_loss = settings.fail_on_data_loss
         self._buffers = ScanBuffers()
 
     def write(self, output: BinaryIO, state: State | None) -> dict[str, ReadMark]:
@@ -132,24 +118,13 @@ class _LinesExport:
         return {**(state.marks if state else {}), **ends}
 
     def _lines_of(self, task: ReadTask) -> Iterator[memoryview]:
-        part, start = task.part, task.part.start
-        if not part.at_record:
-            # A range may begin within a record.
-            start = first_record(task.open_file, part.file, start, part.stop, self._buffers)
-        scan = FileScan(
-            part.file,
-            start,
-            part.stop,
-            READER_PLACES,
-            buffers=self._buffers,
-            open_file=task.open_file,
-        )
+        scan = task.scan(self._buffers)
         for piece in scan.pieces():
             self.report.messages += len(piece.batch)
             positions = piece.positions[self._kept(piece)]
             self.report.rows += len(positions)
-            yield from message_lines(piece.data, positions, positions + piece.base)
-        for damage in damage_at_end(part, scan.verdict(), task.open_file):
+            yield from log_lines(piece.data, positions, positions + piece.base)
+        for damage in task.damage(scan):
             self._take_note(damage)
 
     def _kept(self, piece: ScannedPiece) -> np.ndarray[Any, np.dtype[np.bool_]]:

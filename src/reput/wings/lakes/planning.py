@@ -34,11 +34,10 @@ from reput.engine.tables import (
     Bounds,
     IndexBesideLog,
     ReadPlan,
-    choices,
+    logs_of,
     plan_between,
     plan_reading,
 )
-from reput.engine.tables.stores import log_of
 from reput.errors import StoreChangedError, UsageError
 from reput.io import Location
 from reput.wings.lakes.commit import State
@@ -100,7 +99,7 @@ def extents_of(
 
     Raises StoreError, and UsageError for a store that the table has under another name.
     """
-    topics = choices(request.conditions(), "topic")
+    topics = request.topics or None
     find = partial(_extent_of, report.destination, None if state is None else state.marks, topics)
     # Requests to remote stores spend their time waiting, so they are sent in parallel.
     runner = runner or waiting(not all(source.is_local for source in sources))
@@ -209,8 +208,7 @@ def open_stores(
     if names and name_from is not None:
         raise UsageError("pass names or name_from, not both", arguments=["names", "name_from"])
     found = named_from(_by_path(paths, names, options), name_from) if paths else []
-    for store in named:
-        found += log_of(store, options)
+    found += logs_of(named, options)
     places: dict[str, str] = {}
     for source in found:
         # A store may be given by several paths, for example through a link.

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from reput.engine.messages import MOST_COLUMNS, BodyShape
 from reput.errors import MissingExtraError, UsageError
 from reput.io import Scratch
 from reput.wings.lakes.body_decoders import BodyFields, UndecodableBodyError
+from reput.wings.lakes.body_shape import MOST_COLUMNS, BodyShape
 from reput.wings.lakes.http_json import without_password
 from reput.wings.lakes.schema_registry import HEADER_BYTES
 

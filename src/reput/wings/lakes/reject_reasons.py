@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from reput.engine.messages import Misfit
-from reput.engine.messages.parsed_bodies import MOST_EXAMPLE_CHARACTERS
 from reput.errors import RejectedRowsError, UsageError
+from reput.wings.lakes.parsed_bodies import MOST_EXAMPLE_CHARACTERS, Misfit
 
 # A report or an error lists this many reasons, and only counts the others.
 _MOST_TOLD = 3

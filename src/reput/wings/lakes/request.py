@@ -11,10 +11,12 @@ import pyarrow as pa
 
 from reput.base import check_time
 from reput.core import charset_name
-from reput.engine.messages import COLUMNS, CORRUPT_REASON, UTF_8, BodyShape
-from reput.engine.messages.schema import ORIGIN_COLUMNS
+from reput.engine.messages import COLUMNS, CORRUPT_REASON, ORIGIN_COLUMNS
 from reput.engine.tables import Condition, OnCorrupt, check_on_corrupt, selected
 from reput.errors import UsageError
+from reput.wings.lakes.body_shape import BodyShape
+
+UTF_8 = "utf-8"
 
 KEY = pa.field("key", pa.string())
 """The column with the first of a message's keys, or null; tables are sorted by it."""
@@ -250,6 +252,42 @@ class ExportRequest:
                     "pass the same value, or choose another destination",
                     arguments=[name],
                 )
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSettings:
+    """How an export runs. Unlike the request, these settings may differ between the runs on a table.
+
+    Attributes:
+        incremental: Continue after the last commit to the table; otherwise, the table must be new.
+        fail_on_data_loss: Raise if messages expired before they were exported.
+        split_bytes: Bytes of CommitLog per task.
+        target_file_bytes: Size up to which small files of a partition are combined.
+        commit_every: Bytes of CommitLog ("10GB") or time ("10min") after which to commit; None for one commit.
+        compact_after: Combine small files after the last commit if a partition has at least this many.
+        max_rejects: Maximum number of rejected rows, or a share such as "1%". If more rows are rejected, nothing is
+            committed.
+    """
+
+    incremental: bool = False
+    fail_on_data_loss: bool = True
+    split_bytes: int | None = None
+    target_file_bytes: int | None = None
+    commit_every: str | int | None = None
+    compact_after: int | None = None
+    max_rejects: str | int | None = None
+
+    def only_for_tables(self) -> dict[str, Any]:
+        """Return the settings that an export of lines does not have."""
+        settings = asdict(self)
+        return {
+            name: value
+            for name, value in settings.items()
+            if name not in ("incremental", "fail_on_data_loss")
+        }
+
+
+DEFAULT_SETTINGS = ExportSettings()
 
 
 def _as_given(stored: Mapping[str, Any]) -> dict[str, Any]:

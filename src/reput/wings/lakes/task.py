@@ -13,17 +13,17 @@ import pyarrow.compute as pc
 
 from reput.base import Finding
 from reput.core import CommitLogFile, ScanBuffers, first_record
-from reput.engine.messages import BodyShape, Misfit, ParsedBodies
-from reput.engine.messages.charsets import with_charset
-from reput.engine.messages.json_body import parse_bodies, parse_permissively
 from reput.engine.rebuild import small_log
 from reput.engine.tables import LogRange, RangeBatches, ReadTask
 from reput.format.file_names import offset_file_name
 from reput.io import FileReader, Scratch
 from reput.wings.lakes.body_decoders import BodyDecoder
+from reput.wings.lakes.body_shape import BodyShape
 from reput.wings.lakes.data_file import DataFile, RowTally, tally_of
 from reput.wings.lakes.decoding import decode_bodies
+from reput.wings.lakes.json_body import parse_bodies, parse_permissively, with_charset
 from reput.wings.lakes.parquet_files import ParquetFiles
+from reput.wings.lakes.parsed_bodies import Misfit, ParsedBodies
 from reput.wings.lakes.reject_reasons import Reasons
 from reput.wings.lakes.request import JSON, KEY, TEXT_PARTITIONS, ExportRequest
 from reput.wings.lakes.upsert import split_by_keys

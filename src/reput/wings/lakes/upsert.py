@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.base import Runner
-from reput.engine.messages import Misfit
 from reput.errors import StoreAccessError, UsageError, explained
 from reput.io import Parquet
 from reput.wings.lakes.commit import Commit, Destination
 from reput.wings.lakes.data_file import DataFile, RowTally, tally_of, total_of
 from reput.wings.lakes.merging import MergeJob, batches_of, shaped
 from reput.wings.lakes.parquet_files import ParquetFiles
+from reput.wings.lakes.parsed_bodies import Misfit
 from reput.wings.lakes.reject_reasons import Reasons
 from reput.wings.lakes.request import ExportRequest
 

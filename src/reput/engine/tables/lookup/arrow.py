@@ -5,14 +5,13 @@ from __future__ import annotations
 import atexit
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from posixpath import join
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Protocol, TypedDict
 
 import pyarrow as pa
 
@@ -44,9 +43,10 @@ from reput.engine.tables.lookup.coverage import (
     METADATA_KEY,
     CoverageForm,
     FailedStore,
+    coverage_of,
 )
 from reput.engine.tables.lookup.driver import look_up
-from reput.engine.tables.lookup.key_parts import KeyPart, check_columns, stage_parts
+from reput.engine.tables.lookup.key_parts import KeyPart, check_columns
 from reput.errors import ReputError, StoreError, UsageError
 from reput.io import (
     Access,
@@ -83,6 +83,16 @@ class LookupOptions(TypedDict, total=False):
     progress: Progress
 
 
+class KeySource(Protocol):
+    """The keys of a look-up: `reput.engine.tables.lookup.keys.Keys`, or keys that Spark stages."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def stage(self, folder: str, threads: int) -> list[KeyPart]:
+        """Write the keys into a folder or URL, in parts, with this number of threads if in this process."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lookup(Closing):
     """A finished look-up. The end of its context deletes the staged answer.
@@ -91,12 +101,14 @@ class Lookup(Closing):
     answer  the answer, read part by part
     schema  schema of the answer's rows; its metadata has the coverage, see `coverage_of`
     folder  folder with the staged answer
+    runner  runs tasks that read the staged answer
     """
 
     stores: tuple[str, ...]
     answer: LookupAnswer
     schema: pa.Schema
     folder: str
+    runner: Runner
 
     def close(self) -> None:
         """Delete the staged answer, which cannot be read afterwards."""
@@ -106,6 +118,10 @@ class Lookup(Closing):
         """Yield the rows of the answer, in the order of the keys."""
         for number in range(len(self.answer.parts)):
             yield from self.answer.batches(number)
+
+    def coverage_text(self) -> bytes:
+        """Return the coverage of the answer: a list with a JSON object per store."""
+        return f"{json.dumps(coverage_of(self.schema), indent=1)}\n".encode()
 
     def in_words(self) -> Iterator[str]:
         """Yield sentences about the result and the coverage of the answer, one per line."""
@@ -125,11 +141,10 @@ class Lookup(Closing):
 
 
 @checked
-def run_lookup(
+def find(
     stores: StorePath | Sequence[StorePath | NamedStore],
-    rows: pa.Schema,
-    stage: Callable[[str], list[KeyPart]],
-    runner: Callable[[], Runner],
+    keys: KeySource,
+    runner: Runner,
     *,
     columns: str | Iterable[str] = DEFAULT_COLUMNS,
     index: StorePath | None = None,
@@ -148,9 +163,8 @@ def run_lookup(
         stores: Store directories, their URLs, patterns of either, or NamedStores, whose own options take precedence.
             If a store is given twice, or with its replica, the answer has its messages once. If one of several stores
             cannot be opened, the answer is incomplete.
-        rows: The schema of the keys.
-        stage: Writes the keys into a folder, in parts.
-        runner: Returns the runner of the tasks; called after `stage`.
+        keys: The keys.
+        runner: Runs the tasks. They must be able to read the stores and the staged files.
         columns: Columns of messages in the answer.
         index, config, hash_slots, index_items, storage_options: As for `StoreReader`.
         staging: A folder or URL of object storage in which a folder for staged files is created; by default the
@@ -163,7 +177,7 @@ def run_lookup(
         A Lookup. Its folder is deleted at the end of its context, or else at the end of this process.
 
     Raises:
-        UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, and the errors of `stage`.
+        UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, the errors of `keys.stage`.
     """
     wanted = (columns,) if isinstance(columns, str) else tuple(columns)
     if coverage not in ("summary", "rows"):
@@ -171,7 +185,7 @@ def run_lookup(
             f"coverage must be summary or rows, not {coverage}", arguments=["coverage"]
         )
     is_flat = coverage == "summary"
-    check_columns(rows, [*select(wanted).names, IS_COMPLETE if is_flat else COVERAGE_COLUMN])
+    check_columns(keys.schema, [*select(wanted).names, IS_COMPLETE if is_flat else COVERAGE_COLUMN])
     given = [stores] if isinstance(stores, str | PathLike) else list(stores)
     if not given:
         raise UsageError("stores: pass at least one store")
@@ -212,9 +226,9 @@ def run_lookup(
         names = tuple(store.name for store in searched)
         folder = _staging_folder(staging, staging_access, storage_options)
         try:
-            parts = stage(folder)
+            parts = keys.stage(folder, runner.parallelism)
             places = StagedFiles.stores_of(join(folder, "answer"))
-            tasks = PlacedRunner(runner(), places) if places else runner()
+            tasks = PlacedRunner(runner, places) if places else runner
             shown = [_shown(one, reader.path) for one, reader in zip(searched, opened, strict=True)]
             answer = look_up(tasks, opened, parts, folder, wanted, progress, shown)
         # Staged keys and messages must not remain after an error or an interrupt.
@@ -226,8 +240,8 @@ def run_lookup(
         coverage=replace(answer.coverage, failed=failed),
     )  # fmt: skip
     summary = json.dumps(answer.coverage.as_json(shown))
-    schema = answer_schema(rows, wanted, is_flat).with_metadata({METADATA_KEY: summary})
-    return Lookup(names, answer, schema, folder)
+    schema = answer_schema(keys.schema, wanted, is_flat).with_metadata({METADATA_KEY: summary})
+    return Lookup(names, answer, schema, folder, runner)
 
 
 def _named(
@@ -313,74 +327,6 @@ def _discard(folder: str) -> None:
 def _discard_all() -> None:
     for place in sorted(_staged_places):
         _discard(place)
-
-
-class Keys(NamedTuple):
-    """Batches of keys, which can be read once. Errors in reading are raised unchanged, not as errors of Arrow."""
-
-    schema: pa.Schema
-    batches: Iterable[pa.RecordBatch]
-
-
-def find(
-    stores: StorePath | Sequence[StorePath | NamedStore],
-    keys: Keys,
-    runner: Runner,
-    **options: Unpack[LookupOptions],
-) -> Lookup:
-    """Look up keys with a runner whose tasks can read this machine's files. Raises as `run_lookup` does."""
-    stage = partial(stage_keys, keys.batches, threads=runner.parallelism)
-    return run_lookup(stores, keys.schema, stage, lambda: runner, **options)
-
-
-def keys_of(keys: Any) -> Keys:
-    """Return keys in any accepted form as Arrow batches, with strings as large_string. Raises UsageError."""
-    if isinstance(keys, list | tuple | Mapping):
-        keys = _table_of(keys)
-    try:
-        reader = pa.RecordBatchReader.from_stream(keys)
-    except TypeError as error:
-        raise UsageError(
-            f"keys must be an Arrow table or reader, or a list of (topic, key), "
-            f"not {type(keys).__name__}",
-            arguments=["keys"],
-        ) from error
-    schema = pa.schema([field.with_type(_plain(field.type)) for field in reader.schema])
-    return Keys(schema, reader if schema == reader.schema else reader.cast(schema))
-
-
-def _table_of(keys: Sequence[Any] | Mapping[str, Any]) -> pa.Table:
-    """Return a table made from rows or columns of Python objects. Raises UsageError."""
-    try:
-        if isinstance(keys, Mapping):
-            return pa.table(dict(keys))
-        if all(isinstance(row, Mapping) for row in keys) and keys:
-            return pa.Table.from_pylist(list(keys))
-        pairs = [(topic, key) for topic, key in keys]
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise UsageError(
-            f"keys: neither rows of (topic, key) nor columns: {error}", arguments=["keys"]
-        ) from error
-    for number, pair in enumerate(pairs):
-        for name, value in zip(("topic", "key"), pair, strict=True):
-            if not isinstance(value, str):
-                raise UsageError(
-                    f"keys: {name} of row {number} must be a string, not {value!r}",
-                    arguments=["keys"],
-                )
-    topics, texts = zip(*pairs, strict=True) if pairs else ((), ())
-    return pa.table({"topic": pa.array(topics, pa.string()), "key": pa.array(texts, pa.string())})
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type)
-    return pa.large_string() if pa.types.is_string_view(kind) else kind
-
-
-def stage_keys(keys: Iterable[pa.RecordBatch], folder: str, threads: int = 1) -> list[KeyPart]:
-    """Stage keys in this process. Raises the errors of `stage_parts`, and errors of the iterator `keys`."""
-    return list(stage_parts(keys, join(folder, "keys"), threads))
 
 
 def read_and_close(found: Lookup) -> pa.RecordBatchReader:

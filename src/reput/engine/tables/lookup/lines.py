@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from reput.engine.messages import csv_line
-from reput.engine.messages.table_text import (
-    JSON_NAMES,
-    csv_lines,
-    csv_names,
-    json_lines,
-    with_iso_times,
-)
+from reput.engine.messages import csv_line, csv_names, csv_rows, json_rows, with_iso_times
 from reput.engine.tables.lookup.answer import LookupAnswer, answer_schema
 from reput.engine.tables.lookup.coverage import COVERAGE_COLUMN, IS_COMPLETE
+from reput.format.message_fields import FIELDS
 from reput.io import ArrowFile, StagedFiles
 
 LineFormat = Literal["jsonl", "csv"]
@@ -36,35 +30,39 @@ class LineStyle(NamedTuple):
 PLAIN = LineStyle()
 
 
-def answer_header(answer: LookupAnswer, layout: LineFormat) -> list[str]:
-    """Return the header line of CSV without a line end, in a list; an empty list for JSON."""
-    if layout == "jsonl":
-        return []
-    StagedFiles.register_stores(answer.places)
-    rows = ArrowFile.map(f"{answer.parts[0].path}.rows").schema if answer.parts else pa.schema([])
-    schema = answer_schema(rows, answer.columns, is_flat=True)
-    return [csv_line(csv_names(schema, _names(answer))).removesuffix("\n")]
-
-
 def answer_lines(
-    answer: LookupAnswer, number: int, layout: LineFormat, style: LineStyle = PLAIN, end: str = ""
+    answer: LookupAnswer,
+    numbers: Iterable[int],
+    layout: LineFormat,
+    style: LineStyle = PLAIN,
+    end: str = "",
 ) -> Iterator[pa.StringArray | pa.LargeStringArray]:
-    """Yield the rows of part `number`, one line each.
+    """Yield the rows of some parts as lines, after the header line of CSV.
 
     Args:
         answer: The answer.
-        number: The number of the part of the key table.
+        numbers: The numbers of the parts of the key table.
         layout: The format of the lines. In CSV, the coverage is reduced to the column `is_complete`.
         style: How values are written.
         end: The end of each line.
     """
-    for batch in answer.batches(number):
-        batch = with_iso_times(batch) if style.iso_times else batch
-        if layout == "jsonl":
-            yield json_lines(batch, _names(answer), end)
-        else:
-            flat = batch if answer.is_flat else _flat(batch)
-            yield csv_lines(flat, is_safe=style.is_safe, end=end)
+    if layout == "csv":
+        yield pa.array([_header(answer) + end], pa.string())
+    for number in numbers:
+        for batch in answer.batches(number):
+            batch = with_iso_times(batch) if style.iso_times else batch
+            if layout == "jsonl":
+                yield json_rows(batch, _names(answer), end)
+            else:
+                flat = batch if answer.is_flat else _flat(batch)
+                yield csv_rows(flat, is_safe=style.is_safe, end=end)
+
+
+def _header(answer: LookupAnswer) -> str:
+    StagedFiles.register_stores(answer.places)
+    rows = ArrowFile.map(f"{answer.parts[0].path}.rows").schema if answer.parts else pa.schema([])
+    schema = answer_schema(rows, answer.columns, is_flat=True)
+    return csv_line(csv_names(schema, _names(answer))).removesuffix("\n")
 
 
 def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -75,4 +73,4 @@ def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _names(answer: LookupAnswer) -> dict[str, str]:
     """Return the JSON names of the message columns. The columns of the caller's key table keep their names."""
-    return {name: other for name, other in JSON_NAMES.items() if name in answer.columns}
+    return {field.name: field.json_name for field in FIELDS if field.name in answer.columns}

@@ -16,16 +16,15 @@ from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.io import Scratch
 
 
-def load() -> None:
-    """Import a look-up's modules in a worker.
-
-    No kernels are loaded. Tasks load kernels on the first call, because most tasks need only few of them.
-    """
-
-
 @cache
-def warm_up() -> None:
-    """Look up a key that three messages have, to compile the kernels or load them from the cache."""
+def warm_up_look_up(*, with_kernels: bool = True) -> None:
+    """Look up a key that three messages have, to compile the kernels or load them from the cache.
+
+    In a worker, `with_kernels` is false: only modules are imported. Tasks load kernels on the first call, because most
+    tasks need only few of them.
+    """
+    if not with_kernels:
+        return
     with Scratch.file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         rebuild_store(SerialRunner(), folder, config=SMALL)
         keys = pa.RecordBatch.from_pydict({"topic": ["t"], "key": ["k"]})
@@ -35,3 +34,7 @@ def warm_up() -> None:
         found = sum(batch.num_rows for batch in answer.batches(0))
         if found != 3:
             raise RuntimeError(f"the look-up is broken: it found {found} of 3 messages")
+
+
+# The name by which commands call each module that compiles kernels.
+warm_up = warm_up_look_up

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +17,10 @@ import pyarrow as pa
 from reput.base import Finding, Kind
 from reput.core import LogListing, ReadMark, has_read
 from reput.engine.messages import COLUMNS, CORRUPT_REASON
-from reput.engine.tables.arrow import to_arrow
+from reput.engine.tables import dataset
 from reput.errors import UsageError
 from reput.wings.inspect.comparing.difference import Difference, Example, Extent, Part, Way, What
-from reput.wings.lakes.commit import Destination, State
-from reput.wings.lakes.planning import open_stores
-from reput.wings.lakes.tables.opening import ExportRows
+from reput.wings.lakes import Destination, ExportRows, open_stores
 
 # Maximum size of one part of the log: memory holds only one part at a time.
 _MOST_ROWS, _MOST_BYTES = 500_000, 256 << 20
@@ -59,10 +58,9 @@ def diff_export(
         raise UsageError(
             f"{destination.name}: has only the newest message of each key, so it cannot be compared with a store"
         )
-    recorded_name, mark = _mark_of(source, state, destination)
-    rows = ExportRows(
-        destination, recorded_name, is_only_one=state is None or len(state.marks) == 1
-    )
+    marks = {} if state is None else state.marks
+    recorded_name, mark = _mark_of(source, marks, destination)
+    rows = ExportRows(destination, recorded_name, is_only_one=state is None or len(marks) == 1)
     sides = _Sides(1, 0) if store_is_b else _Sides(0, 1)
     extents = [Extent(0, mark.end)] * 2
     extents[sides.store] = Extent(source.begin, source.begin)
@@ -84,14 +82,13 @@ class _Sides:
 
 
 def _mark_of(
-    source: LogListing, state: State | None, destination: Destination
+    source: LogListing, marks: Mapping[str, ReadMark], destination: Destination
 ) -> tuple[str, ReadMark]:
     """Return the name under which the table records the store, and the offset up to which the store was exported.
 
     If the table does not contain the store's own name, find a recorded store that has the same log. Return the name and
     the offset of the recorded store.
     """
-    marks = {} if state is None else state.marks
     if source.name in marks:
         return source.name, marks[source.name]
     for name, mark in marks.items():
@@ -117,7 +114,7 @@ class _TableComparison:
         self._rows, self._sides, self._difference = rows, sides, difference
         self._end = source.begin
 
-    def run(self, request: dict[str, object]) -> None:
+    def run(self, request: dict[str, Any]) -> None:
         # The store may have another name in the table, so the column `store` is not compared.
         columns = [name for name in COLUMNS.names if name in self._rows.columns and name != "store"]
         self._columns = columns
@@ -135,7 +132,7 @@ class _TableComparison:
         extents[self._sides.store] = Extent(self._source.begin, self._end)
         self._difference.logs = (extents[0], extents[1])
 
-    def _parts(self, request: dict[str, object]) -> Iterator[pa.Table]:
+    def _parts(self, request: dict[str, Any]) -> Iterator[pa.Table]:
         """Yield the store's messages in large parts, in the order of the log.
 
         The last part is an empty table. It stands for the offsets after the store's last message, where the export may
@@ -144,11 +141,11 @@ class _TableComparison:
         columns = list(dict.fromkeys([*_PLACE, *self._columns, CORRUPT_REASON.name]))
         topics = request.get("topics") or None
         # Damage is returned as rows, so that it can be reported.
-        reader = to_arrow(
+        reader = dataset(
             self._store, columns, topic=topics, begin=request.get("begin_ms"),
             end=request.get("end_ms"), on_corrupt="row",
             decompressed=bool(request.get("decompressed", True)), storage_options=self._options,
-        )  # fmt: skip
+        ).to_reader()  # fmt: skip
         batches: list[pa.RecordBatch] = []
         for batch in reader:
             batch = self._without_damage(batch)

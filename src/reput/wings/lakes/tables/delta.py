@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from reput.base import now_ms
 from reput.core import ReadMark
-from reput.engine.messages import NOTHING
 from reput.errors import MissingExtraError, UsageError
 from reput.io import Location, Parquet
+from reput.wings.lakes.body_shape import NOTHING
 from reput.wings.lakes.commit import Commit, Staged, State, explained_by, with_column_shape
 from reput.wings.lakes.compaction import Rewrite
 from reput.wings.lakes.data_file import DataFile, RowTally

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from reput.engine.messages import Widenings
 from reput.errors import MissingExtraError, StoreAccessError, StoreLockedError, UsageError
 from reput.io import Parquet
+from reput.wings.lakes.body_shape import Widenings
 from reput.wings.lakes.commit import Commit, Staged, State, explained_by, with_column_shape
 from reput.wings.lakes.compaction import Rewrite, request_of
 from reput.wings.lakes.data_file import DataFile, RowTally

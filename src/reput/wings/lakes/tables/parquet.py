@@ -28,10 +28,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from reput.engine.messages import NUMBERS
 from reput.errors import UsageError, explained
 from reput.format.json_budget import parse_json
 from reput.io import DISK, FileReader, Parquet, resolve
+from reput.wings.lakes.body_shape import NUMBERS
 from reput.wings.lakes.commit import Commit, Staged, State, understood
 from reput.wings.lakes.compaction import Rewrite, request_of
 from reput.wings.lakes.control import folder_beside

@@ -9,7 +9,7 @@ parse_permissively   keeps the message, with null for values that do not match
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from reput.engine.messages.body_shape import BodyShape, is_list
-from reput.engine.messages.parsed_bodies import (
+from reput.kernels.json_text import MAX_DEPTH, are_objects, join_lines
+from reput.wings.lakes.body_shape import BodyShape, is_list
+from reput.wings.lakes.parsed_bodies import (
     INTEGER,
     Misfit,
     NumberText,
@@ -27,7 +28,7 @@ from reput.engine.messages.parsed_bodies import (
     field_misfit,
     whole_misfit,
 )
-from reput.kernels.json_text import MAX_DEPTH, are_objects, join_lines
+from reput.wings.lakes.request import UTF_8
 
 Rows = npt.NDArray[np.int64]
 
@@ -315,3 +316,26 @@ def _fits(value: Any, kind: pa.DataType, text: str) -> bool:
         return len(value) < 24 and -limit <= int(value) < limit
     # Only Arrow's reader defines which texts of times, decimals and doubles are valid.
     return isinstance(value, str) and read_value(text.encode(), kind)
+
+
+def with_charset(
+    bodies: pa.BinaryArray, charset: str, parse: Callable[[pa.BinaryArray], ParsedBodies]
+) -> ParsedBodies:
+    """Convert bodies to UTF-8, and parse them.
+
+    A body that is not valid in the charset becomes null, and gets a `Misfit`, the reason why it has no value.
+    """
+    if charset == UTF_8:
+        return parse(bodies)
+    misfits: dict[int, list[Misfit]] = {}
+    texts: list[bytes | None] = []
+    for row, body in enumerate(bodies.to_pylist()):
+        try:
+            texts.append(None if body is None else body.decode(charset).encode())
+        except UnicodeError:
+            # Even encode() may fail: a text that was decoded from UTF-7 may contain unpaired surrogates, which UTF-8
+            # cannot encode.
+            texts.append(None)
+            misfits[row] = [whole_misfit(f"the body is not {charset}")]
+    parsed = parse(pa.array(texts, pa.binary()))
+    return ParsedBodies(parsed.values, {**parsed.misfits, **misfits})

@@ -16,10 +16,10 @@ from reput import Message, StoreConfig
 from reput.core.query.inner_batch import unwrap
 from reput.core.query.message_store import MessageStore
 from reput.core.query.tail import LogTail, TailFilter
-from reput.engine.tables.content import MOST_JSON_BYTES, Content, parse_content
-from reput.engine.tables.sweep import Sweep, SweptTo
 from reput.format.bodies import sent_body
 from reput.format.commit_log import MessageExt
+from reput.wings.console.content import MOST_JSON_BYTES, Content, parse_content
+from reput.wings.console.sweep import Sweep, SweptTo
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 

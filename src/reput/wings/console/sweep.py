@@ -18,13 +18,12 @@ import pyarrow.compute as pc
 from reput.base import Finding, Kind
 from reput.core import MessageStore, OffsetRange, ScanBuffers, TailFilter, unwrap
 from reput.core.log.known_file import TimedPiece
-from reput.engine.tables.content import MOST_JSON_BYTES, Content, How
-from reput.engine.tables.filters import Condition
-from reput.engine.tables.read import LogRange, RangeBatches
+from reput.engine.tables import Condition, LogRange, RangeBatches
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
 from reput.format.bodies import sent_body
 from reput.format.commit_log import SYS_FLAG_COMPRESSED, SYS_FLAG_INNER_BATCH, MessageExt
 from reput.format.properties import LMQ_PREFIX
+from reput.wings.console.content import MOST_JSON_BYTES, Content, How
 
 _EVER = 2**63 - 1
 # Times that conditions can express: the years 1970 to 9999.

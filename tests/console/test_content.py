@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reput.engine.tables.content import parse_content
 from reput.errors import UsageError
+from reput.wings.console.content import parse_content
 
 _BODY = b'{"order": {"id": 5, "tags": ["a", "b c"], "paid": true, "at.x": 1.5}, "lines": [{"n": 1}, {"n": 12}]}'
 
