@@ -80,7 +80,7 @@ def test_a_file_grows_by_what_is_new_and_survives_deaths(
 
         if stop != ends[1000] or not out.exists():
             with monkeypatch.context() as patch:
-                patch.setattr("reput.wings.lakes.json_lines.message_lines", dying_lines)
+                patch.setattr("reput.wings.lakes.json_lines.log_lines", dying_lines)
                 with pytest.raises(KilledError):
                     run(store, out, incremental=True)
         run(store, out, incremental=True)
