@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from reput.cli.export import command
 
 from examples import iceberg_sink
+from reput.wings.lakes.command import export_command
 from tests.docs.pages import CHECKOUT
 
 
@@ -19,7 +19,7 @@ def test_its_command_has_the_options_that_it_passes(
 
     def parse(arguments: list[str]) -> int:
         name, *others = arguments
-        parsed.append(command.make_context(name, others).params)
+        parsed.append(export_command.make_context(name, others).params)
         return 0
 
     monkeypatch.setattr(iceberg_sink, "reput", parse)
