@@ -306,7 +306,6 @@ INSIDE = {
     "reput.core": 114,
     "reput.engine.rebuild": 8,
     "reput.engine.stores": 10,
-    "reput.wings.inspect": 19,
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 import reput
 from reput.engine.stores import StoreState, over_stores
 from reput.io.anchors import open_anchored
-from reput.wings.fleet.api import fleet_lines, survey
+from reput.wings.fleet.survey import fleet_lines, survey
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 

@@ -1,4 +1,4 @@
-"""The operations on a fleet, their reports and options, and the figures that monitoring reads."""
+"""The operations on a fleet, their reports, and the limits of a survey."""
 
 from typing import TYPE_CHECKING
 
@@ -9,9 +9,7 @@ if TYPE_CHECKING:
     from reput.wings.fleet.faults import broker_faults as broker_faults
     from reput.wings.fleet.lag import LagReport as LagReport
     from reput.wings.fleet.lag import lag as lag
-    from reput.wings.fleet.lag import lag_lines as lag_lines
     from reput.wings.fleet.survey import SurveyReport as SurveyReport
-    from reput.wings.fleet.survey import fleet_lines as fleet_lines
     from reput.wings.fleet.survey import survey as survey
     from reput.wings.fleet.thresholds import Thresholds as Thresholds
 else:

@@ -22,7 +22,8 @@ from reput.cli import (
     together,
 )
 from reput.engine.stores import Chosen
-from reput.wings.fleet.api import Thresholds, fleet_lines, survey
+from reput.wings.fleet.survey import fleet_lines, survey
+from reput.wings.fleet.thresholds import Thresholds
 
 _threshold_options = together(
     click.option(

@@ -41,7 +41,8 @@ from reput.engine.five import (
 )
 from reput.engine.stores import over_stores
 from reput.errors import StoreNotFoundError, UsageError
-from reput.wings.fleet.api import broker_faults, lag, lag_lines
+from reput.wings.fleet.faults import broker_faults
+from reput.wings.fleet.lag import lag, lag_lines
 from reput.wings.serve import PoppedMessages, open_transactions
 
 _NAME_WIDTH, _UNIQUE_KEY_WIDTH = 40, 56
@@ -67,12 +68,12 @@ def state_command() -> None:
     """Show what a broker keeps besides the log: consumer lag, open transactions, timers, pops."""
 
 
-def _exit_code(found: object, damage: Sequence[Finding] = ()) -> int:
+def _exit_code(rows: object, damage: Sequence[Finding] = ()) -> int:
     """Print the damage, and return the exit code."""
     warn(*damage)
     if damage:
         return DAMAGED
-    return FOUND if found else NOT_FOUND
+    return FOUND if rows else NOT_FOUND
 
 
 @state_command.command(
@@ -121,29 +122,32 @@ def _lag(
 def _lag_of_stores(targets: GivenStores, as_json: bool, **options: Any) -> int:
     stores = targets.named()
     with StoresBar(len(stores)) as bar:
-        found = over_stores(lag, stores, on_answer=bar, **options)
+        answers = over_stores(lag, stores, on_answer=bar, **options)
     queues = [
-        (one.store, queue)
-        for one in found.counted
-        if one.report is not None
-        for queue in one.report.queues
+        (answer.store, queue)
+        for answer in answers.counted
+        if answer.report is not None
+        for queue in answer.report.queues
     ]
     if as_json:
-        for one in found.counted:
+        for one in answers.counted:
             if one.report is not None:
                 print_json_lines({"store": one.store, **row} for row in one.report.rows())
     else:
         for line in lag_lines(queues):
             click.echo(line)
-    warn(*(f"{one.store}: not read: {one.error}" for one in found.failed), *found.differing)
+    warn(
+        *(f"{answer.store}: not read: {answer.error}" for answer in answers.failed),
+        *answers.differing,
+    )
     problems = [
-        f"{one.store}: {problem}"
-        for one in found.counted
-        if one.report is not None
-        for problem in one.report.problems
+        f"{answer.store}: {problem}"
+        for answer in answers.counted
+        if answer.report is not None
+        for problem in answer.report.problems
     ]
     warn(*problems)
-    if found.failed or problems:
+    if answers.failed or problems:
         return DAMAGED
     return FOUND if queues else NOT_FOUND
 
@@ -171,39 +175,39 @@ def _transactions(store: str, as_json: bool, **opening: Any) -> int:
 
     Exits with 1 if no transaction is open.
     """
-    with open_from(store, **opening) as opened:
-        found = list(open_transactions(opened))
+    with open_from(store, **opening) as reader:
+        transactions = list(open_transactions(reader))
     if as_json:
         print_json_lines(
             {
-                "stored": one.message.store_timestamp,
-                "topic": one.real_topic,
-                "producer_group": one.message.properties.get("PGROUP"),
-                "unique_key": one.message.unique_key,
-                "keys": one.message.keys,
-                "queue_offset": one.message.queue_offset,
-                "physical_offset": one.message.physical_offset,
-                "checks": one.checks,
+                "stored": transaction.message.store_timestamp,
+                "topic": transaction.real_topic,
+                "producer_group": transaction.message.properties.get("PGROUP"),
+                "unique_key": transaction.message.unique_key,
+                "keys": transaction.message.keys,
+                "queue_offset": transaction.message.queue_offset,
+                "physical_offset": transaction.message.physical_offset,
+                "checks": transaction.checks,
             }
-            for one in found
+            for transaction in transactions
         )
-    elif found:
+    elif transactions:
         print_rows(
             ("stored (UTC)", "topic", "unique key", ">queue offset", ">physical offset"),
             (
                 (
-                    format_time(one.message.store_timestamp),
-                    one_line(one.real_topic or "-", _NAME_WIDTH),
-                    one_line(one.message.unique_key or "-", _UNIQUE_KEY_WIDTH),
-                    f"{one.message.queue_offset:,}",
-                    f"{one.message.physical_offset:,}",
+                    format_time(transaction.message.store_timestamp),
+                    one_line(transaction.real_topic or "-", _NAME_WIDTH),
+                    one_line(transaction.message.unique_key or "-", _UNIQUE_KEY_WIDTH),
+                    f"{transaction.message.queue_offset:,}",
+                    f"{transaction.message.physical_offset:,}",
                 )
-                for one in found
+                for transaction in transactions
             ),
         )
     else:
         click.echo("No open transaction.")
-    return _exit_code(found)
+    return _exit_code(transactions)
 
 
 @state_command.command(
@@ -234,40 +238,40 @@ def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
 
     Exits with 1 if no message waits, and with 3 if a part of the timer log could not be read, or messages are lost.
     """
-    with open_from(store, **opening) as opened:
-        timers = Timers(opened)
-        found = [one for one in timers if take_all or one.state in (*WAITING, LOST)]
-    found.sort(key=lambda one: one.unit.due)
+    with open_from(store, **opening) as reader:
+        timers = Timers(reader)
+        units = [timed for timed in timers if take_all or timed.state in (*WAITING, LOST)]
+    units.sort(key=lambda timed: timed.unit.due)
     if as_json:
         print_json_lines(
             {
-                "due": one.unit.due,
-                "state": one.state,
-                "topic": one.real_topic,
-                "keys": None if one.message is None else one.message.keys,
-                "unique_key": None if one.message is None else one.message.unique_key,
-                "queue_offset": None if one.message is None else one.message.queue_offset,
-                "physical_offset": one.unit.physical_offset,
+                "due": timed.unit.due,
+                "state": timed.state,
+                "topic": timed.real_topic,
+                "keys": None if timed.message is None else timed.message.keys,
+                "unique_key": None if timed.message is None else timed.message.unique_key,
+                "queue_offset": None if timed.message is None else timed.message.queue_offset,
+                "physical_offset": timed.unit.physical_offset,
             }
-            for one in found
+            for timed in units
         )
-    elif found:
+    elif units:
         print_rows(
             ("due (UTC)", "state", "topic", "keys", ">physical offset"),
             (
                 (
-                    format_time(one.unit.due),
-                    one.state,
-                    one_line(one.real_topic or "-", _NAME_WIDTH),
-                    one_line(" ".join(one.message.keys if one.message else ()), _NAME_WIDTH),
-                    f"{one.unit.physical_offset:,}",
+                    format_time(timed.unit.due),
+                    timed.state,
+                    one_line(timed.real_topic or "-", _NAME_WIDTH),
+                    one_line(" ".join(timed.message.keys if timed.message else ()), _NAME_WIDTH),
+                    f"{timed.unit.physical_offset:,}",
                 )
-                for one in found
+                for timed in units
             ),
         )
     else:
         click.echo("No message in the timer." if take_all else "No message waits.")
-    return _exit_code(found, timers.damage)
+    return _exit_code(units, timers.damage)
 
 
 @state_command.command(
@@ -295,12 +299,12 @@ def _popped(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
 
     Exits with 1 if nothing is listed, and with 3 if a record of the broker could not be read.
     """
-    with open_from(store, **opening) as opened:
-        notes = PoppedMessages(opened)
-        found = [one for one in notes if take_all or one.is_open]
+    with open_from(store, **opening) as reader:
+        notes = PoppedMessages(reader)
+        pops = [pop for pop in notes if take_all or pop.is_open]
     if as_json:
-        print_json_lines(map(asdict, found))
-    elif found:
+        print_json_lines(map(asdict, pops))
+    elif pops:
         print_rows(
             (
                 "due (UTC)", "group", "topic", ">queue", ">popped", ">unacknowledged", ">revived",
@@ -308,21 +312,21 @@ def _popped(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
             ),
             (
                 (
-                    format_time(one.revive_time),
-                    one_line(one.group, _NAME_WIDTH),
-                    one_line(one.topic, _NAME_WIDTH),
-                    str(one.queue_id),
-                    f"{len(one.offsets):,}",
-                    one_line(" ".join(map(str, one.unacked)), _NAME_WIDTH),
-                    one_line(" ".join(str(each.queue_offset) for each in one.revived), _NAME_WIDTH),
-                    "yes" if one.in_order else "",
+                    format_time(pop.revive_time),
+                    one_line(pop.group, _NAME_WIDTH),
+                    one_line(pop.topic, _NAME_WIDTH),
+                    str(pop.queue_id),
+                    f"{len(pop.offsets):,}",
+                    one_line(" ".join(map(str, pop.unacked)), _NAME_WIDTH),
+                    one_line(" ".join(str(message.queue_offset) for message in pop.revived), _NAME_WIDTH),
+                    "yes" if pop.in_order else "",
                 )
-                for one in found
+                for pop in pops
             ),
         )  # fmt: skip
     else:
         click.echo("No popped message." if take_all else "No unacknowledged message.")
-    return _exit_code(found, notes.damage)
+    return _exit_code(pops, notes.damage)
 
 
 @state_command.command(
@@ -344,7 +348,7 @@ def _faults(store: str, as_json: bool, **opening: Any) -> int:
     """
     report = broker_faults(store, **opening)
     if as_json:
-        print_json_lines(one.as_json() for one in report.findings)
+        print_json_lines(finding.as_json() for finding in report.findings)
     else:
         click.echo(str(report))
     return code_of(report.severity)
@@ -383,14 +387,14 @@ def _compacted(
     """
     show, count = record_printer(layout, csv_safe), 0
     damage: list[Finding] = []
-    with open_from(store, **opening) as opened:
-        queues = compacted_queues(opened.path, opened.storage)
+    with open_from(store, **opening) as reader:
+        queues = compacted_queues(reader.path, reader.storage)
         if not queues:
-            raise StoreNotFoundError(f"{opened.path}: has no compaction logs (compaction/)")
+            raise StoreNotFoundError(f"{reader.path}: has no compaction logs (compaction/)")
         for queue in queues:
             if topic not in (None, queue.topic) or queue_id not in (None, queue.queue_id):
                 continue
-            log = CompactedLog(queue, opened.storage)
+            log = CompactedLog(queue, reader.storage)
             count += show(log.latest() if latest else [record.alone() for record in log])
             damage += log.damage
     return _exit_code(count, damage)
@@ -432,7 +436,7 @@ def _tiered(
 
     Exits with 1 if there is no message, and with 3 if something could not be read.
     """
-    if topic is None and any(given is not None for given in (key, queue_id, offset, lines)):
+    if topic is None and any(option is not None for option in (key, queue_id, offset, lines)):
         raise UsageError("--key, --queue-id, --offset and --lines need --topic")
     if topic is not None and (key is None) == (queue_id is None):
         raise UsageError("--topic needs --key or --queue-id")
@@ -457,10 +461,10 @@ def _list_tiered(queues: Sequence[TieredQueue], layout: str) -> int:
     if layout != "text":
         rows = [
             {
-                "topic": one.topic, "queue_id": one.queue_id, "first": one.min_offset,
-                "end": one.max_offset, "bytes": one.log.stop - one.log.start,
+                "topic": queue.topic, "queue_id": queue.queue_id, "first": queue.min_offset,
+                "end": queue.max_offset, "bytes": queue.log.stop - queue.log.start,
             }
-            for one in queues
+            for queue in queues
         ]  # fmt: skip
         print_csv(rows) if layout == "csv" else print_json_lines(rows)
         return _exit_code(queues)
@@ -468,13 +472,13 @@ def _list_tiered(queues: Sequence[TieredQueue], layout: str) -> int:
         ("topic", ">queue", ">first", ">end", ">bytes"),
         (
             (
-                one_line(one.topic, _NAME_WIDTH),
-                f"{one.queue_id:,}",
-                f"{one.min_offset:,}",
-                f"{one.max_offset:,}",
-                f"{one.log.stop - one.log.start:,}",
+                one_line(queue.topic, _NAME_WIDTH),
+                f"{queue.queue_id:,}",
+                f"{queue.min_offset:,}",
+                f"{queue.max_offset:,}",
+                f"{queue.log.stop - queue.log.start:,}",
             )
-            for one in queues
+            for queue in queues
         ),
     )
     return _exit_code(queues)

@@ -44,14 +44,15 @@ from reput.cli import (
 from reput.engine.stores import open_named, over_stores
 from reput.errors import UsageError
 from reput.io import DISK
+from reput.wings.inspect import api
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from reput.engine.stores import Chosen, StoreAnswer
+    from reput.wings.inspect.api import StoreReport
     from reput.wings.inspect.inspection import Inspection
     from reput.wings.inspect.listing import IndexFileAt
-    from reput.wings.inspect.report import StoreReport
 
 SAME, DIFFERENT = FOUND, 1
 # Default limits of `trace`. A frequent key, or a retry queue of millions of entries, must not cause reads of the whole
@@ -116,7 +117,6 @@ def inspect_command(
     Exits with 3 when something is damaged, and with 1 when a chain has no item with the key's hash, or a queue has no
     entry in the range.
     """
-    from reput.wings.inspect.api import inspect
     from reput.wings.inspect.inspection import index_file_at, queue_at
 
     config = config_from(broker_config, hash_slots=hash_slots, index_items=index_items)
@@ -137,7 +137,7 @@ def inspect_command(
         if queue is not None:
             raise UsageError("--slots, --items and --chain are for an IndexFile, not for a queue")
         return _list(index_file_at(path, hash_slots, index_items), slots, items, chain, as_json)
-    report = inspect(
+    report = api.inspect(
         path, config=config, hash_slots=hash_slots, index_items=index_items, queue=queue
     )
     if as_json:
@@ -148,16 +148,16 @@ def inspect_command(
     return FOUND if report.is_valid else DAMAGED
 
 
-def _show(found: Inspection, to: Console) -> None:
+def _show(inspection: Inspection, to: Console) -> None:
     """Print title, labels and values, then the tables, in the width and colours of the terminal."""
     from rich.text import Text
 
     from reput.wings.inspect.inspect_text import labelled, tables, title, values
 
-    to.print(Text(title(found), style="bold"), soft_wrap=True)
-    for label, value in values(found):
+    to.print(Text(title(inspection), style="bold"), soft_wrap=True)
+    for label, value in values(inspection):
         to.print(Text(labelled(label, value)), soft_wrap=True)
-    for table in tables(found):
+    for table in tables(inspection):
         to.print()
         emit(table, to)
 
@@ -206,10 +206,8 @@ def diff_command(
 
     Exits with 0 if the stores are the same, with 1 if they differ, with 3 if a part of a store could not be read.
     """
-    from reput.wings.inspect.api import diff
-
     opening.pop("index", None)
-    report = diff(a, b, name=name, catalog=catalog, table=table, **opening)
+    report = api.diff(a, b, name=name, catalog=catalog, table=table, **opening)
     click.echo(json.dumps(report.as_dict()) if as_json else str(report))
     for side in report.found.damage:
         warn(*side)
@@ -245,13 +243,11 @@ def stats_command(
     The whole log is read once. Nothing is written. Exits with 3 if a part of the log could not be
     read; the figures exclude that part.
     """
-    from reput.wings.inspect.api import stats
-
     store = targets.single
     if store is None or resume is not None:
         layout = "json" if as_json else "text"
-        return answer_stores(stats, targets, layout, resume=resume, runner=runner, **opening)
-    report = stats(store, **opening)
+        return answer_stores(api.stats, targets, layout, resume=resume, runner=runner, **opening)
+    report = api.stats(store, **opening)
     click.echo(json.dumps(report.as_dict()) if as_json else str(report))
     warn(*report.figures.damage)
     return FOUND if report.is_complete else DAMAGED
@@ -321,7 +317,6 @@ def trace_command(
     The last lines report the searched ranges. Exits with 1 if nothing was found, with 3 if a part of a
     log, index or queue could not be read.
     """
-    from reput.wings.inspect.api import trace
     from reput.wings.inspect.trace_text import life_lines
 
     refuse_a_message(targets, "reput trace {store} --id {text}, or --key {text}")
@@ -332,7 +327,7 @@ def trace_command(
     if output is not None:
         check_page(output, paths)
     with nullcontext() if output is None else DISK.writing_to(output, paths):
-        report = trace(
+        report = api.trace(
             stores, key=key, message_id=message_id, topic=topic, most_messages=most_messages,
             most_entries=most_entries, **opening,
         )  # fmt: skip
@@ -340,8 +335,8 @@ def trace_command(
         if output is not None:
             from reput.wings.inspect.pages.life_page import life_page
 
-            what = f"message {message_id}" if key is None else f"key {key}"
-            write_page(output, life_page(life, what))
+            question = f"message {message_id}" if key is None else f"key {key}"
+            write_page(output, life_page(life, question))
     if as_json:
         click.echo(json.dumps(report.header()))
         for fields in report.fields():
@@ -352,8 +347,8 @@ def trace_command(
     warn(*report.problems())
     # Check the topic: a wrong one is the most frequent reason for an empty answer.
     if not life.events and len(stores) == 1:
-        with open_named(stores[0], **opening) as opened:
-            advise_on_topic(opened, topic)
+        with open_named(stores[0], **opening) as reader:
+            advise_on_topic(reader, topic)
     if life.is_damaged or report.failed:
         return DAMAGED
     return FOUND if life.events else NOT_FOUND
@@ -395,7 +390,6 @@ def report_command(
     read), and with 5 when there are only warnings.
     """
     from reput.cli import PhaseBars
-    from reput.wings.inspect.api import report
 
     store = targets.single
     if store is None or resume is not None:
@@ -406,18 +400,18 @@ def report_command(
     opening: dict[str, Any] = {"broker_config": broker_config, **sizes}
     with DISK.writing_to(output, [store]):
         with PhaseBars(transient=True) as progress:
-            found = report(
+            result = api.report(
                 store, quick=quick, check_config=config, runner=runner, progress=progress, **opening
             )
-        write_page(output, found.html())
-    return code_of(found.severity)
+        write_page(output, result.html())
+    return code_of(result.severity)
 
 
 def _report_all(
     targets: GivenStores, output: str, quick: bool, resume: str | None, runner: Chosen
 ) -> int:
     from reput.cli import StoresBar
-    from reput.wings.inspect.report import ClusterPages, report
+    from reput.wings.inspect.report import ClusterPages
 
     stores = targets.named()
     paths = [store.path for store in stores]
@@ -430,12 +424,12 @@ def _report_all(
             # Write the page before the answer is recorded. So each recorded answer has its page when a run is resumed.
             pages.write(answer)
 
-        found = over_stores(
-            report, stores, on_answer=on_answer, runner=runner, resume=resume,
+        answers = over_stores(
+            api.report, stores, on_answer=on_answer, runner=runner, resume=resume,
             outputs=pages.paths, quick=quick,
         )  # fmt: skip
-        page = pages.cluster(found, is_quick=quick)
+        page = pages.cluster(answers, is_quick=quick)
     write_page(output, page)
-    for one in found.failed:
-        warn(f"{one.store}: not read: {one.error}")
-    return DAMAGED if found.failed else code_of(found.severity)
+    for failure in answers.failed:
+        warn(f"{failure.store}: not read: {failure.error}")
+    return DAMAGED if answers.failed else code_of(answers.severity)

@@ -54,7 +54,7 @@ def print_chain(file: IndexFileAt, text: str, as_json: bool) -> int:
     chain = chain_of(path, geometry, topic, key, storage)
     matches = 0
 
-    def counted() -> Iterator[ItemRow]:
+    def counted_rows() -> Iterator[ItemRow]:
         nonlocal matches
         for row in chain.items:
             matches += row.key_hash == chain.key_hash
@@ -66,7 +66,7 @@ def print_chain(file: IndexFileAt, text: str, as_json: bool) -> int:
     if not as_json:
         slot, at, newest = chain.slot
         click.echo(f"key hash {chain.key_hash}, slot {slot} at byte {at}, newest item {newest}")
-    _print(counted(), line, _ITEM.format(*_ITEM_NAMES), as_json)
+    _print(counted_rows(), line, _ITEM.format(*_ITEM_NAMES), as_json)
     if not as_json:
         click.echo(f"{matches} {'item has' if matches == 1 else 'items have'} the key's hash (*)")
     return FOUND if matches else NOT_FOUND
@@ -90,13 +90,13 @@ def print_entries(
         rows = listing.rows(first, last + 1)
     printed = 0
 
-    def counted() -> Iterator[EntryRow]:
+    def counted_rows() -> Iterator[EntryRow]:
         nonlocal printed
         for row in rows:
             printed += 1
             yield row
 
-    _print(counted(), _entry_line, _ENTRY.format(*_ENTRY_NAMES), as_json)
+    _print(counted_rows(), _entry_line, _ENTRY.format(*_ENTRY_NAMES), as_json)
     return FOUND if printed else NOT_FOUND
 
 
@@ -117,8 +117,8 @@ def _range_of(text: str) -> tuple[int, int]:
 def _entry_line(row: EntryRow) -> str:
     fields = (row.physical_offset, row.size, row.tags_code)
     first = "-" if row.queue_offset is None else row.queue_offset
-    shown = ("-" if value is None else value for value in (first, row.logical_offset, *fields))
-    return _ENTRY.format(*shown, "; ".join(_meaning(row))).rstrip()
+    cells = ("-" if value is None else value for value in (first, row.logical_offset, *fields))
+    return _ENTRY.format(*cells, "; ".join(_meaning(row))).rstrip()
 
 
 def _meaning(row: EntryRow) -> Iterator[str]:
@@ -133,8 +133,8 @@ def _meaning(row: EntryRow) -> Iterator[str]:
     if row.due is not None:
         yield f"due {format_time(row.due)}"
     if row.unit is not None:
-        tags_code, stored, bit_map = row.unit
-        yield f"unit: tags code {tags_code}, stored {format_time(stored)}, bit map {len(bit_map)} bytes"
+        tags_code, stored_ms, bit_map = row.unit
+        yield f"unit: tags code {tags_code}, stored {format_time(stored_ms)}, bit map {len(bit_map)} bytes"
 
 
 def _slot_line(row: SlotRow) -> str:
