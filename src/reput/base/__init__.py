@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from reput.base.lazy import face as face
+from reput.base.lazy import late as late
 from reput.base.lazy import offers as offers
 
 if TYPE_CHECKING:

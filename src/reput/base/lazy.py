@@ -37,3 +37,8 @@ def face(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
         return value
 
     return get, lambda: sorted({*vars(module), *homes})
+
+
+def late(module: str, name: str) -> Callable[[], Any]:
+    """Return a function that returns an attribute of a module, which is imported at the first call."""
+    return lambda: getattr(import_module(module), name)

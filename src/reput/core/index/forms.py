@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import NamedTuple, Protocol
 
+from reput.base import late
 from reput.core.index.key_index import KeyIndex
 from reput.core.index.set_reader import IndexFileSetReader
 from reput.core.index.verdict import Judge
@@ -63,30 +63,22 @@ class _RegisteredIndex(NamedTuple):
     load: Callable[[], IndexForm]
 
 
-def _in_module(module: str, name: str) -> Callable[[], IndexForm]:
-    def load() -> IndexForm:
-        form: IndexForm = getattr(import_module(module), name)
-        return form
-
-    return load
-
-
 _forms: dict[str, _RegisteredIndex] = {
     "files": _RegisteredIndex(
         lambda source: not source.storage.is_archive,
-        _in_module("reput.core.index.index_files", "FILE_INDEX"),
+        late("reput.core.index.index_files", "FILE_INDEX"),
     ),
     "rocksdb": _RegisteredIndex(
         lambda source: bool(source.databases),
-        _in_module("reput.engine.five.rocksdb_index", "ROCKSDB_INDEX"),
+        late("reput.engine.five.rocksdb_index", "ROCKSDB_INDEX"),
     ),
     "archive": _RegisteredIndex(
         lambda source: source.storage.is_archive,
-        _in_module("reput.core.index.archive_index", "ARCHIVE_INDEX"),
+        late("reput.core.index.archive_index", "ARCHIVE_INDEX"),
     ),
     "joined": _RegisteredIndex(
         lambda source: source.storage.is_joined,
-        _in_module("reput.core.index.archive_index", "JOINED_INDEX"),
+        late("reput.core.index.archive_index", "JOINED_INDEX"),
     ),
 }
 

@@ -20,11 +20,10 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from reput.base import Finding, StoreConfig
+from reput.base import Finding, StoreConfig, late
 from reput.core.log.files import CommitLogFile
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import StoreLog
@@ -201,26 +200,18 @@ class _RegisteredForm(NamedTuple):
     load: Callable[[], QueueForm]
 
 
-def _in_module(module: str, name: str) -> Callable[[], QueueForm]:
-    def load() -> QueueForm:
-        form: QueueForm = getattr(import_module(module), name)
-        return form
-
-    return load
-
-
 FILES, ROCKSDB = "files", "rocksdb"
 # The forms of a broker. If a store has several, readers prefer earlier ones.
 _forms: dict[str, _RegisteredForm] = {
-    FILES: _RegisteredForm((), _in_module("reput.core.queues.store_queues", "FILE_FORM")),
+    FILES: _RegisteredForm((), late("reput.core.queues.store_queues", "FILE_FORM")),
     "batch": _RegisteredForm(
-        (BATCH_QUEUE_FOLDER + "/",), _in_module("reput.core.queues.store_queues", "BATCH_FORM")
+        (BATCH_QUEUE_FOLDER + "/",), late("reput.core.queues.store_queues", "BATCH_FORM")
     ),
     ROCKSDB: _RegisteredForm(
         tuple(
             f"{folder}/{DATABASE_SIGN}" for folder in (QUEUE_DATABASE_FOLDER, CONSUME_QUEUE_FOLDER)
         ),
-        _in_module("reput.engine.five.rocksdb_form", "ROCKSDB_FORM"),
+        late("reput.engine.five.rocksdb_form", "ROCKSDB_FORM"),
     ),
 }
 

@@ -64,7 +64,6 @@ from reput.engine.rebuild.write_files import (
 from reput.engine.writer import LogPart
 from reput.errors import StoreError, UsageError
 from reput.format.file_names import (
-    EXTENSION_FOLDER,
     INDEX_FOLDER,
     LOCK_FILE,
     MESSAGE_DATABASE_FOLDERS,
@@ -143,16 +142,16 @@ def rebuild_store(
         raise UsageError("split_size must be at least 1 byte", arguments=["split_size"])
     options = dict(storage_options or {})
     source = _Source.of(store, options)
-    asked = _Arguments(only, queues, split_size, salvage, config, index == "rocksdb")
+    arguments = _Arguments(only, queues, split_size, salvage, config, index == "rocksdb")
     target = source.path if output is None else os.fspath(output)
-    if asked.has_index_database and (staging is not None or Location.is_url(target)):
+    if arguments.has_index_database and (staging is not None or Location.is_url(target)):
         raise UsageError(
             "index='rocksdb' needs local folders for the output and for staging",
             arguments=["index"],
         )
     if Location.is_url(target):
         return _into_bucket(
-            runner, source, target, staging or _below(target), asked, options, progress
+            runner, source, target, staging or _below(target), arguments, options, progress
         )
     folder = Path(target).absolute()
     in_place = str(folder) == source.path
@@ -163,8 +162,10 @@ def rebuild_store(
     access = DISK.anchored(folder) if in_place else DISK.reading_for(folder, [source.path])
     with access if source.is_folder else nullcontext():
         if staging is None:
-            return _into_folder(AnchoredRunner(runner), source, folder, in_place, asked, progress)
-        return _by_bucket(runner, source, folder, in_place, staging, asked, options, progress)
+            return _into_folder(
+                AnchoredRunner(runner), source, folder, in_place, arguments, progress
+            )
+        return _by_bucket(runner, source, folder, in_place, staging, arguments, options, progress)
 
 
 def _check_index_form(form: str | None, only: str | None, salvage: bool) -> None:
@@ -222,7 +223,7 @@ class _Arguments(NamedTuple):
     has_index_database: bool = False
 
 
-class _Known(NamedTuple):
+class _Survey(NamedTuple):
     """Facts about a store, collected before its log is read."""
 
     source: _Source
@@ -239,11 +240,16 @@ class _Known(NamedTuple):
     def log(self) -> StoreLog:
         return StoreLog(self.source.path, self.source.storage)
 
-    @property
-    def has_extension_files(self) -> bool:
-        source = self.source
-        entry = source.storage.entry(os.path.join(source.path, EXTENSION_FOLDER))
-        return self.config.extension_files or entry is not None
+    def file_queues(
+        self, staging: Staging | BucketStaging, output: Path | None, new: Path | None = None, *,
+        in_place: bool = False,
+    ) -> FileQueues:  # fmt: skip
+        """Return what writes ConsumeQueue files, as `FileQueues` takes its arguments."""
+        path, storage = self.source
+        facts = facts_of(path, storage=storage)
+        extended = self.config.extension_files or facts.has_extension_files
+        topics = batch_topics(path, storage)
+        return FileQueues(staging, output, self.config, topics, extended, in_place, new)
 
     def report(self, output: str) -> RebuildReport:
         report = RebuildReport(self.source.path, output, config=self.config, notes=self.notes)
@@ -254,23 +260,27 @@ class _Known(NamedTuple):
         return report
 
 
-def _known(source: _Source, asked: _Arguments) -> _Known:
+def _survey(source: _Source, arguments: _Arguments) -> _Survey:
     """Examine a store. Raises the errors of rebuild_store."""
     path, storage = source
     listing = StoreLog(path, storage).list()
     files = list(listing.files)
     stamps = log_stamps(files) if storage.is_local else _remote_stamps(files)
-    facts = facts_of(path, asked.config, storage)
-    facts.require_certain(but=KEPT_BY[asked.only])
-    notes = [str(odd) for odd in facts.odd_files] if asked.config is None else []
-    if asked.config is None and asked.only != "consumequeue" and "hash_slots" not in facts.shown:
+    facts = facts_of(path, arguments.config, storage)
+    facts.require_certain(but=KEPT_BY[arguments.only])
+    notes = [str(odd) for odd in facts.odd_files] if arguments.config is None else []
+    if (
+        arguments.config is None
+        and arguments.only != "consumequeue"
+        and "hash_slots" not in facts.shown
+    ):
         notes.append(_SIZES_ASSUMED)
     config = facts.config
-    form = form_of(facts, asked.queues, asked.only)
+    form = form_of(facts, arguments.queues, arguments.only)
     config = form.settings(config)
-    return _Known(
+    return _Survey(
         source, files, listing.open_file, stamps, config, form, notes, facts.ends,
-        fingerprint(files, stamps, config, asked.salvage),
+        fingerprint(files, stamps, config, arguments.salvage),
     )  # fmt: skip
 
 
@@ -291,31 +301,29 @@ def _into_folder(
     source: _Source,
     output: Path,
     in_place: bool,
-    asked: _Arguments,
+    arguments: _Arguments,
     progress: Progress,
 ) -> RebuildReport:
-    known = _known(source, asked)
-    staging = Staging(output / STAGING_FOLDER, known.fingerprint)
+    survey = _survey(source, arguments)
+    staging = Staging(output / STAGING_FOLDER, survey.fingerprint)
     build: QueueBuild
-    if asked.only != "index" and isinstance(known.form, RebuiltForm):
-        build = known.form.build(staging, output, in_place=in_place)
+    if arguments.only != "index" and isinstance(survey.form, RebuiltForm):
+        build = survey.form.build(staging, output, in_place=in_place)
     else:
-        topics = batch_topics(source.path, source.storage)
-        extended = known.has_extension_files
-        build = FileQueues(staging, output, known.config, topics, extended, in_place, staging.new)
+        build = survey.file_queues(staging, output, staging.new, in_place=in_place)
     target = FolderTarget(output, staging)
-    report = known.report(str(output))
+    report = survey.report(str(output))
     replaced = source.path if in_place else None
     database = None
-    if asked.has_index_database:
+    if arguments.has_index_database:
         facts = facts_of(source.path, storage=source.storage)
         database = staging.new / _rocksdb_index().folder(facts, in_place=in_place)
     rebuild = _Rebuild(
-        runner, known, staging, asked.only, replaced, progress, report, build, target, output,
+        runner, survey, staging, arguments.only, replaced, progress, report, build, target, output,
         database,
     )  # fmt: skip
     with _owning(output, staging, in_place=in_place):
-        rebuild.run(asked)
+        rebuild.run(arguments)
     return report.sealed()
 
 
@@ -323,48 +331,47 @@ def _below(output: str) -> str:
     return f"{output.rstrip('/')}/{STAGING_FOLDER}"
 
 
-def _bucket_staging(staging: str, known: _Known, options: Mapping[str, str]) -> BucketStaging:
+def _bucket_staging(staging: str, survey: _Survey, options: Mapping[str, str]) -> BucketStaging:
     """Open the staging area in object storage. Raises UsageError, MissingExtraError, StoreAccessError."""
     if not Location.is_url(staging):
         raise UsageError(
             f"staging must be a URL of object storage, not {staging}; omit it to stage in a folder of the output",
             arguments=["staging"],
         )
-    if isinstance(known.form, RebuiltForm):
+    if isinstance(survey.form, RebuiltForm):
         raise UsageError(
-            f"ConsumeQueues in {known.form.title} cannot be rebuilt with staging in object storage; pass "
+            f"ConsumeQueues in {survey.form.title} cannot be rebuilt with staging in object storage; pass "
             "queues='files', or use local folders for the output and for staging",
             arguments=["queues"],
         )
-    return BucketStaging(open_object_store(staging, options), known.fingerprint)
+    return BucketStaging(open_object_store(staging, options), survey.fingerprint)
 
 
 def _into_bucket(
-    runner: Runner, source: _Source, output: str, place: str, asked: _Arguments,
+    runner: Runner, source: _Source, output: str, place: str, arguments: _Arguments,
     options: Mapping[str, str], progress: Progress,
 ) -> RebuildReport:  # fmt: skip
     """Rebuild into object storage: stage the files there, then publish them."""
-    known = _known(source, asked)
-    staging = _bucket_staging(place, known, options)
+    survey = _survey(source, arguments)
+    staging = _bucket_staging(place, survey, options)
     published = open_object_store(output, options)
     storage, path = storage_of(output, options)
     checkpoint = facts_of(path, storage=storage).checkpoint
-    topics = batch_topics(source.path, source.storage)
-    build = FileQueues(staging, None, known.config, topics, known.has_extension_files, False)
-    report = known.report(output)
+    build = survey.file_queues(staging, None)
+    report = survey.report(output)
     StagedFiles.register_stores(places := (published, staging.store))
     rebuild = _Rebuild(
-        PlacedRunner(AnchoredRunner(runner), places), known, staging, asked.only, None, progress,
-        report, build, target := BucketTarget(published, staging, asked.only, checkpoint), None,
+        PlacedRunner(AnchoredRunner(runner), places), survey, staging, arguments.only, None, progress,
+        report, build, target := BucketTarget(published, staging, arguments.only, checkpoint), None,
     )  # fmt: skip
     target.run_tasks = rebuild.run_tasks
     target.check_empty()
-    rebuild.run(asked)
+    rebuild.run(arguments)
     return report.sealed()
 
 
 def _by_bucket(
-    runner: Runner, source: _Source, output: Path, in_place: bool, place: str, asked: _Arguments,
+    runner: Runner, source: _Source, output: Path, in_place: bool, place: str, arguments: _Arguments,
     options: Mapping[str, str], progress: Progress,
 ) -> RebuildReport:  # fmt: skip
     """Stage the new files of a rebuild in object storage, then fetch these files into the local folder `output`."""
@@ -374,25 +381,22 @@ def _by_bucket(
             "ConsumeQueues; pass an output",
             arguments=["staging", "output"],
         )
-    known = _known(source, asked)
-    staging = _bucket_staging(place, known, options)
-    local = Staging(output / STAGING_FOLDER, known.fingerprint)
-    topics = batch_topics(source.path, source.storage)
-    build = FileQueues(
-        staging, output, known.config, topics, known.has_extension_files, False, local.new
-    )
-    report = known.report(str(output))
+    survey = _survey(source, arguments)
+    staging = _bucket_staging(place, survey, options)
+    local = Staging(output / STAGING_FOLDER, survey.fingerprint)
+    build = survey.file_queues(staging, output, local.new)
+    report = survey.report(str(output))
     StagedFiles.register_stores(places := (staging.store,))
     # The tasks of an AnchoredRunner open this machine's output folder, so all executors must see it. With a remote
     # store, tasks use no folder of this machine, so a plain runner suffices.
     anchored_runner = AnchoredRunner(runner) if source.is_folder else runner
     rebuild = _Rebuild(
-        PlacedRunner(anchored_runner, places), known, staging, asked.only, None, progress,
+        PlacedRunner(anchored_runner, places), survey, staging, arguments.only, None, progress,
         report, build, FetchedTarget(output, local, staging), output,
     )  # fmt: skip
     with _owning(output, local, in_place=False):
         local.prepare()
-        rebuild.run(asked)
+        rebuild.run(arguments)
     return report.sealed()
 
 
@@ -420,7 +424,7 @@ class _Rebuild:
     """One rebuild. Its steps fill the report."""
 
     runner: Runner
-    known: _Known
+    survey: _Survey
     staging: Staging | BucketStaging
     only: Only | None
     replaced: str | None  # The path of the store if it is rebuilt in place, else None.
@@ -435,14 +439,14 @@ class _Rebuild:
 
     @property
     def config(self) -> StoreConfig:
-        return self.known.config
+        return self.survey.config
 
-    def run(self, asked: _Arguments) -> None:
+    def run(self, arguments: _Arguments) -> None:
         times = [time.monotonic()]
         self.staging.prepare()
         self.target.clear()
-        split_bytes = asked.split_size or default_split_bytes(self.known.files)
-        log = self._scan(split_bytes, asked.salvage)
+        split_bytes = arguments.split_size or default_split_bytes(self.survey.files)
+        log = self._scan(split_bytes, arguments.salvage)
         times.append(time.monotonic())
         proofs = self._write(log)
         times.append(time.monotonic())
@@ -457,7 +461,7 @@ class _Rebuild:
 
     def _scan(self, split_bytes: int, salvage: bool) -> LogSummary:
         """Scan every split. Repeat scans that guessed a wrong start, until all splits join."""
-        files, data_end = self.known.files, partial(_data_end, self.known.source.storage)
+        files, data_end = self.survey.files, partial(_data_end, self.survey.source.storage)
         if len(files) < _MANY_FILES:
             data_ends = list(map(data_end, files))
         else:
@@ -466,7 +470,7 @@ class _Rebuild:
         splits = plan_splits(files, data_ends, split_bytes)
         ends = {file.start: end for file, end in zip(files, data_ends, strict=True)}
         rules = DispatchRules.of(self.config)
-        job = ScanJob(str(self.staging.scanned), rules, salvage, self.known.open_file)
+        job = ScanJob(str(self.staging.scanned), rules, salvage, self.survey.open_file)
         scan = partial(run_scan, job)
         stitcher = Stitcher(splits)
         tasks, phase = [ScanTask(split) for split in splits], "scan"
@@ -485,7 +489,7 @@ class _Rebuild:
 
     def _keep_facts(self, stitcher: Stitcher) -> None:
         """Remember store times, queues and topics of the log files, which the scans have collected in staged files."""
-        source, staging = self.known.source, self.staging
+        source, staging = self.survey.source, self.staging
         if not source.is_folder or isinstance(staging, BucketStaging):
             return
         # The facts are only a cache. The rebuild is complete without them.
@@ -493,7 +497,7 @@ class _Rebuild:
             for file, summaries in stitcher.readable_files():
                 if not is_worth_keeping(file):
                     continue
-                stamp = self.known.stamps.get(file.start)
+                stamp = self.survey.stamps.get(file.start)
                 texts = [
                     read_facts(join(str(staging.scanned), summary.staged)) for summary in summaries
                 ]
@@ -521,7 +525,7 @@ class _Rebuild:
         report.log_begin, report.log_end = log.begin, log.end
         if log.damage and log.damage[-1].stop == log.end:
             # Exclude the unreadable rest of the last file: the log ends after its last record.
-            report.log_end = min(max(self.known.ends.rebuild, log.damage[-1].start), log.end)
+            report.log_end = min(max(self.survey.ends.rebuild, log.damage[-1].start), log.end)
         report.torn_tail = log.torn
         report.messages, report.keys, report.damage = log.messages, log.keys, log.damage
         if misplaced := log.misplaced:
@@ -542,12 +546,12 @@ class _Rebuild:
         job = WriteJob(
             report.store, str(staging.scanned), str(staging.plan), str(staging.parts),
             str(staging.new), self.config, LogPart(log.begin, log.end, log.lost, log.misplaced > 0),
-            self.replaced, self.known.source.storage,
+            self.replaced, self.survey.source.storage,
         )  # fmt: skip
         tasks: list[IndexFileTask | QueueTask] = []
         queues = QueueLayout()
         if self.only != "consumequeue" and self.index_database is None:
-            tasks += index_layout(log, self.config, self.known.files)
+            tasks += index_layout(log, self.config, self.survey.files)
         if self.only != "index":
             queues = self.queues.plan(log, 2 * self.runner.parallelism, self._run_one)
             tasks += queues.tasks
@@ -569,7 +573,7 @@ class _Rebuild:
             self.queues.finish(log, written, report)
         if self.index_database is not None:
             report.index_entries = _rocksdb_index().write(
-                self.known.log, log.begin, report.log_end, self.index_database
+                self.survey.log, log.begin, report.log_end, self.index_database
             )
             return {}
         if self.only == "consumequeue":
@@ -602,8 +606,8 @@ class _Rebuild:
                 None
                 if self.only == "consumequeue" or self.index_database
                 else report.index_end_timestamp,
-                self.known.files[-1].end if self.known.files else 0,
-                logics=self.known.form.has_logics_timestamp,
+                self.survey.files[-1].end if self.survey.files else 0,
+                logics=self.survey.form.has_logics_timestamp,
                 without=() if self.only == "index" else self.queues.without,
             )
         )
@@ -614,7 +618,7 @@ class _Rebuild:
             return
         problem = next((proof for proof in proofs.values() if isinstance(proof, str)), None)
         try:
-            with closing(reader_of(self.report.store, self.known.files)) as log:
+            with closing(reader_of(self.report.store, self.survey.files)) as log:
                 for name, proof in proofs.items():
                     if isinstance(proof, str):
                         break
@@ -630,7 +634,7 @@ class _Rebuild:
     def _keep(self, log: CommitLogReader, path: Path, proof: Proof) -> None:
         config = self.config
         with closing(IndexFileReader(str(path), config.hash_slots, config.index_items)) as file:
-            remember(log, file, proof, self.known.stamps)
+            remember(log, file, proof, self.survey.stamps)
 
 
 def _data_end(storage: Storage, file: CommitLogFile) -> int:
