@@ -1,9 +1,11 @@
 """Offsets by time against a slow oracle, with clocks that step back, on every kind of queue."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -11,12 +13,15 @@ import reput
 from reput.base.tasks import SerialRunner
 from reput.core.log import known_ranges, range_scan, scan
 from reput.core.log.keyed_record import store_timestamp
+from reput.core.log.known_file import TimedPiece
 from reput.core.query.by_time import messages_of_topic
 from reput.core.query.message_store import MessageStore
+from reput.core.queues.by_time import QueueTimes
+from reput.core.queues.reader import ConsumeQueueReader
 from reput.engine.rebuild.driver import rebuild_store
 from reput.engine.writer.put.message import Message
 from reput.errors import CorruptMessageError
-from reput.format.consume_queue import PRE_BLANK, encode_entry
+from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry, encode_entry
 from tests.five import CONFIG, inner_batch, write_topics
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_FIVE, EVERY_STORE, FIVE_LIFE, GoldenStore
@@ -193,3 +198,42 @@ def test_what_cannot_be_read_is_passed_over_without_a_check(golden: Golden, tmp_
             if first >= rows[5][0] and time <= rows[5][2] + 3_600_000:
                 with pytest.raises(CorruptMessageError):
                     opened.offset_by_time(topic, queue_id, time)
+
+
+class KnownPieces:
+    """The store times of pieces of a log that ends at 116,198."""
+
+    def end(self) -> int:
+        return 116_198
+
+    def pieces(self, begin: int, end: int, *, newest_first: bool = False) -> list[TimedPiece]:
+        assert newest_first
+        return [TimedPiece(start, start + 16_384, 1, 2, start) for start in (98_304, 81_920)]
+
+
+def test_ranges_of_a_queue_that_is_damaged_while_it_is_open_do_not_overlap(tmp_path: Path) -> None:
+    """The first file gets the entries of later messages, and loses entries at its end."""
+    later = (
+        64529, 66054, 68071, 73908, 76641, 79508, 81282, 84440, 86186, 87738, 92711, 94501, 96752,
+        98823, 100735, 104350,
+    )  # fmt: skip
+    second = (
+        73688, 75420, 77200, 79229, 84946, 91471, 98304, 100555, 101287, 103129, 106822, 109574,
+        114688, 115919,
+    )  # fmt: skip
+    paths = tmp_path / ("0" * 20), tmp_path / f"{400:020}"
+    for path, offsets in zip(paths, (range(1000, 61_000, 3000), second), strict=True):
+        path.write_bytes(_entries(offsets))
+    known: Any = KnownPieces()
+    with closing(ConsumeQueueReader(str(tmp_path))) as queue:
+        times = QueueTimes(queue, known, lambda number, entry: 1)
+        assert times.spans(1, 2) == [range(24, 32)]
+        paths[0].write_bytes(_entries(later))
+        numbers = [number for span in times.spans(1, 2) for number in span]
+    assert len(numbers) == len({*numbers})
+    assert {*range(24, 32)} <= {*numbers}
+
+
+def _entries(offsets: Iterable[int]) -> bytes:
+    entries = (encode_entry(ConsumeQueueEntry(offset, 200, 0)) for offset in offsets)
+    return b"".join(entries).ljust(400, b"\0")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from reput.core.log.known_file import TimedPiece
 from reput.core.log.known_ranges import KnownRanges
-from reput.core.log.offset_range import OffsetRange
+from reput.core.log.offset_range import OffsetRange, newest_first
 from reput.core.queues.queue_index import LostEntriesError, QueueReader, check_order
 from reput.errors import MessageNotFoundError
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
@@ -95,12 +95,12 @@ class QueueTimes:
 
         Messages put after the log was examined are included.
         """
-        high = self._from_known_end()
-        spans = [range(high, self.queue.max_queue_offset())]
+        spans = [OffsetRange(self._from_known_end(), self.queue.max_queue_offset())]
         for start, stop in self._stretches(begin, end):
             low = self._place_of(start)
-            spans.append(range(low, max(self._place_of(stop), low)))
-        return [span for span in spans if span]
+            spans.append(OffsetRange(low, max(self._place_of(stop), low)))
+        # In a damaged queue, the ranges may overlap.
+        return [range(*span) for span in newest_first(spans)]
 
     def _stretches(self, begin: int, end: int) -> Iterator[OffsetRange]:
         """Yield ranges of the log that may have messages of a time window (ms), newest first. Join adjacent ranges."""
