@@ -18,9 +18,11 @@ from starlette.testclient import TestClient
 
 from reput import Message, open_store
 from reput.core.log.reader import CommitLogReader
+from reput.core.query.pull_records import load_pull_kernel
 from reput.core.query.shared_store import SharedStore
 from reput.format.commit_log import SYS_FLAG_COMPRESSED
 from reput.format.host import Host
+from reput.wings.console.app import create_app
 from reput.wings.console.server import HttpServer
 from reput.wings.serve.broker.limits import HTTP, HttpLimits
 from tests.console.serving import console, lines_of
@@ -165,12 +167,13 @@ def test_messages_are_read_as_far_as_an_answer_goes(
     read: list[int] = []
     locate = CommitLogReader.locate
 
-    def counted(reader: CommitLogReader, *place: Any) -> Any:
-        found = locate(reader, *place)
+    def counted(reader: CommitLogReader, *place: Any, **how: Any) -> Any:
+        found = locate(reader, *place, **how)
         if threading.current_thread().name != "reput-survey":
             read.append(found.layout.total_bytes)
         return found
 
+    load_pull_kernel()  # It reads the messages whose times are compared.
     monkeypatch.setattr(CommitLogReader, "locate", counted)
     for asked in ({"topic": "long"}, {"topic": "long", "key": "long"}):
         read.clear()
@@ -252,7 +255,7 @@ def serving(store: Path, limits: HttpLimits, talk: Callable[[HttpServer], None])
     opened = SharedStore(store)
 
     async def run() -> None:
-        server = HttpServer({"s": opened}, Host("127.0.0.1", 0), None, limits)
+        server = HttpServer(create_app({"s": opened}), Host("127.0.0.1", 0), limits)
         await server.start()
         try:
             await asyncio.to_thread(talk, server)

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from heapq import merge
-from itertools import islice
 from typing import NamedTuple
 
 from reput.base import Finding, Kind, Time, checked, optional_milliseconds
@@ -88,19 +87,17 @@ def messages_of_topic(
         _back(store, topic, queue_id, bounds, problems) for _, queue_id in store.list_queues(topic)
     ]
     newest_first = merge(*queues, key=lambda place: -place.physical_offset)
-    # Look for one message beyond `limit`. If there is one, the answer is incomplete and needs a cursor.
-    found = list(islice(newest_first, limit + 1))
-    messages, left = list[MessageExt](), math.inf if max_bytes is None else max_bytes
-    for number, place in enumerate(found[:limit]):
+    messages, cursor, last = list[MessageExt](), None, 0
+    rest_bytes = math.inf if max_bytes is None else max_bytes
+    # Look for one message beyond the limits. If there is one, the answer is incomplete and needs a cursor.
+    for number, place in enumerate(newest_first):
+        if number == limit or (messages and place.size_bytes > rest_bytes):
+            cursor = last
+            break
+        last = place.physical_offset
         if (message := _message(store, place)) is not None:
-            left -= message.size_bytes
-            if left < 0 and messages:
-                # This message does not fit any more. It is not returned, but stays in `found`, to show that messages
-                # are left for the next call.
-                found, limit = found[: number + 1], number
-                break
+            rest_bytes -= message.size_bytes
             messages.append(message)
-    cursor = found[limit - 1].physical_offset if len(found) > limit else None
     with _reader(store) as reader:
         times, within = (bounds.begin, bounds.end), (cursor, after)
         coverage = window_coverage(reader, topic, times, within, problems)
@@ -108,9 +105,10 @@ def messages_of_topic(
 
 
 class _QueuePosition(NamedTuple):
-    """The physical offset of a found message, and the message. To save memory, long messages are not kept (None)."""
+    """Offset and size of a found message, and the message. To save memory, long messages are not kept (None)."""
 
     physical_offset: int
+    size_bytes: int
     message: MessageExt | None
 
 
@@ -295,7 +293,9 @@ def _is_after(
 
 def _places(messages: Iterable[MessageExt], bounds: _Bounds) -> list[_QueuePosition]:
     return [
-        _QueuePosition(one.physical_offset, one if one.size_bytes <= _KEPT_BYTES else None)
+        _QueuePosition(
+            one.physical_offset, one.size_bytes, one if one.size_bytes <= _KEPT_BYTES else None
+        )
         for one in messages
         if bounds.takes(one)
     ]

@@ -105,6 +105,14 @@ def pull(
             if entry == PRE_BLANK:
                 if number >= gap_stop:
                     gap_stop = check_gap(topic, queue_id, number)
+            # An entry states the size of its record. Do not read a record that does not fit.
+            elif (
+                records
+                and not wanted
+                and max_bytes is not None
+                and size_bytes + entry.size > max_bytes
+            ):
+                break
             # The newest entry may be half written, so read its message even if its tags code does not match.
             elif is_newest or _may_match(entry.tags_code, hashes):
                 place = QueuePlace(topic, queue_id, number)
