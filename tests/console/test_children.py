@@ -24,6 +24,7 @@ from reput.core.query.shared_store import SharedStore
 from reput.errors import WorkerLostError
 from reput.format.host import Host
 from reput.wings.console import children, searching
+from reput.wings.console.app import create_app
 from reput.wings.console.arguments import SearchForm
 from reput.wings.console.children import Children
 from reput.wings.console.content import Content, parse_content
@@ -166,7 +167,7 @@ Asked = Callable[[httpx.AsyncClient, str, HttpServer, list[Any]], Awaitable[None
 async def held(path: Path, begun: list[Any], asked: Asked) -> None:
     """Run a server, and call `asked` with a client."""
     with closing(SharedStore(path)) as store:
-        server = HttpServer({"s": store}, Host("127.0.0.1", 0))
+        server = HttpServer(create_app({"s": store}), Host("127.0.0.1", 0))
         await server.start()
         async with httpx.AsyncClient(trust_env=False, timeout=600) as client:
             await asked(client, f"http://{server.address}", server, begun)

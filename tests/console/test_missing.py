@@ -21,7 +21,7 @@ from reput.format.host import Host
 from reput.wings.console.app import create_app
 from reput.wings.console.mounts import BusyError, Mounts
 from reput.wings.console.searching import Outcome, Share, search
-from reput.wings.console.server import HttpServer
+from reput.wings.console.server import HttpServer, host_names
 from reput.wings.console.surveys import Rounds
 from reput.wings.serve.broker.limits import HttpLimits
 from reput.wings.serve.remoting.service import Service, ServiceOptions
@@ -98,7 +98,9 @@ def test_health_is_answered_whatever_name_the_server_is_called_by(golden: Golden
 def test_names_that_are_given_are_served(golden: Golden) -> None:
     async def run() -> list[int]:
         store = SharedStore(golden("basic").path)
-        server = HttpServer({"basic": store}, Host("127.0.0.1", 0), hosts=["Reput.Example"])
+        address = Host("127.0.0.1", 0)
+        app = create_app({"basic": store}, hosts=host_names(address, ["Reput.Example"]))
+        server = HttpServer(app, address)
         await server.start()
         try:
             async with httpx.AsyncClient(trust_env=False) as client:

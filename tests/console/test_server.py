@@ -12,6 +12,7 @@ import pytest
 from reput.core.query.shared_store import SharedStore
 from reput.errors import UsageError
 from reput.format.host import Host
+from reput.wings.console.app import create_app
 from reput.wings.console.server import HttpServer
 from tests.golden.stores import GoldenStore
 
@@ -24,14 +25,14 @@ def test_it_answers_until_it_is_closed_and_leaves_signals_alone(golden: Golden) 
 
     async def run() -> None:
         before = signal.getsignal(signal.SIGTERM)
-        server = HttpServer({"basic": store}, LOOPBACK)
+        server = HttpServer(create_app({"basic": store}), LOOPBACK)
         await server.start()
         url = f"http://{server.address}/api/topics"
         async with httpx.AsyncClient(trust_env=False) as client:
             assert (await client.get(url)).status_code == 200
             assert signal.getsignal(signal.SIGTERM) is before
             with pytest.raises(UsageError, match="http"):
-                await HttpServer({}, server.address).start()
+                await HttpServer(create_app({}), server.address).start()
         await server.close()
         async with httpx.AsyncClient(trust_env=False) as client:
             with pytest.raises(httpx.ConnectError):
@@ -45,7 +46,7 @@ def test_it_answers_until_it_is_closed_and_leaves_signals_alone(golden: Golden) 
 @pytest.mark.parametrize("token", [None, "secret"])
 def test_names_that_only_lead_here_need_a_token(token: str | None) -> None:
     async def run() -> int:
-        server = HttpServer({}, LOOPBACK, token)
+        server = HttpServer(create_app({}, token=token), LOOPBACK)
         await server.start()
         try:
             headers = {"host": "evil.example", "authorization": f"Bearer {token}"}

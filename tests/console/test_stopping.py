@@ -16,6 +16,7 @@ import pytest
 from reput import Message, open_store
 from reput.core.query.shared_store import SharedStore
 from reput.format.host import Host
+from reput.wings.console.app import create_app
 from reput.wings.console.mounts import Mounts, StoppedError
 from reput.wings.console.server import HttpServer
 from reput.wings.console.sweep import Sweep, SweptTo
@@ -43,7 +44,7 @@ def test_a_search_by_time_ends_with_a_line_that_says_incomplete(
             yield first
 
     async def stopped(store: SharedStore) -> str:
-        server = HttpServer({"s": store}, Host("127.0.0.1", 0))
+        server = HttpServer(create_app({"s": store}), Host("127.0.0.1", 0))
         await server.start()
         async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
             url = f"http://{server.address}/api/messages?begin=2000-01-01&format={layout}"

@@ -8,8 +8,9 @@ from reput.core import MissingStore, SharedStore
 from reput.errors import UsageError
 from reput.format.host import Host
 from reput.io import FileReader
-from reput.wings.console.server import HttpServer
-from reput.wings.console.users import parse_users
+from reput.wings.console.app import create_app
+from reput.wings.console.server import HttpServer, host_names
+from reput.wings.console.users import Users, parse_users
 from reput.wings.serve import Traffic
 
 _MOST_TOKEN_BYTES, _MOST_USERS_BYTES = 4096, 1 << 20
@@ -42,23 +43,18 @@ def console(
     Raises:
         UsageError, StoreAccessError.
     """
-    token = None if token_file is None else _token(token_file)
     users = None
     if users_file is not None:
         users = parse_users(
             FileReader.content_of(users_file, _MOST_USERS_BYTES), f"http_users {users_file}"
         )
-    return HttpServer(
-        _Current(stores),
-        address,
-        token,
-        missing=missing,
-        hosts=hosts,
-        tls=tls,
-        audit=audit,
-        traffic=traffic,
-        users=users,
-    )
+    elif token_file is not None:
+        users = Users.of_token(_token(token_file))
+    app = create_app(
+        _Current(stores), missing=missing, audit=audit, traffic=traffic, users=users,
+        hosts=host_names(address, hosts) if users is None else None,
+    )  # fmt: skip
+    return HttpServer(app, address, tls=tls)
 
 
 def _token(path: str) -> str:

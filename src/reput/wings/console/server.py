@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import uvicorn
+from starlette.applications import Starlette
 
-from reput.core import MissingStore, SharedStore
 from reput.errors import UsageError
 from reput.format.host import Host
-from reput.wings.console.app import LOOPBACK_HOSTS, create_app
+from reput.wings.console.app import LOOPBACK_HOSTS
 from reput.wings.console.guard import Guard
-from reput.wings.console.users import Users
-from reput.wings.serve import HTTP, HttpLimits, Traffic
+from reput.wings.serve import HTTP, HttpLimits
 
 _PATIENCE_S = 10
 
@@ -26,28 +25,18 @@ class HttpServer:
 
     def __init__(
         self,
-        stores: Mapping[str, SharedStore],
+        app: Starlette,
         address: Host,
-        token: str | None = None,
         limits: HttpLimits = HTTP,
         *,
-        missing: Callable[[], Sequence[MissingStore]] = lambda: (),
-        hosts: Sequence[str] = (),
         tls: tuple[str, str | None] | None = None,
-        audit: Callable[[dict[str, object]], None] | None = None,
-        traffic: Traffic | None = None,
-        users: Users | None = None,
     ) -> None:
-        """Prepare a server. Port 0 selects any free port.
+        """Prepare a server of an app (see `create_app`). Port 0 selects any free port.
 
-        `hosts` contains further names of this server, and `tls` the files of a certificate chain and its key. The
-        arguments `stores`, `missing`, `audit`, `traffic` and `users` are the same as for `create_app`.
+        `tls` names the files of a certificate chain and its key.
         """
-        self._stores, self._token, self._missing = stores, token, missing
-        self._further_hosts, self._tls = hosts, tls
-        self._audit, self._traffic, self._users = audit, traffic, users
+        self._app, self._address, self._tls = app, address, tls
         self.guard = Guard(limits)
-        self._address = address
         self._server: _Server | None = None
         self._running: asyncio.Task[None] | None = None
 
@@ -61,13 +50,9 @@ class HttpServer:
     async def start(self) -> None:
         """Bind the address, and start to answer. Raises UsageError if the address is not available."""
         bound = _bound(self._address)
-        self._app = app = create_app(
-            self._stores, missing=self._missing, token=self._token, hosts=self._hosts(),
-            audit=self._audit, traffic=self._traffic, users=self._users,
-        )  # fmt: skip
         certificate, key = self._tls or (None, None)
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, timeout_graceful_shutdown=_PATIENCE_S,
+            self._app, log_config=None, access_log=False, timeout_graceful_shutdown=_PATIENCE_S,
             http=self.guard.protocol(), ssl_certfile=certificate, ssl_keyfile=key,
             # Ignore X-Forwarded-For, with which clients could forge their address.
             proxy_headers=False,
@@ -80,18 +65,6 @@ class HttpServer:
             await asyncio.sleep(0.005)
             if self._running.done():
                 await self._running
-
-    def _hosts(self) -> list[str] | None:
-        """Return the host names that requests may contain; None for any name, if requests need a token.
-
-        Without a token, requests may contain loopback names, the server's own address, and the names given as `hosts`.
-        Any other name could belong to another site that lets it resolve to this machine.
-        """
-        if self._token is not None or self._users is not None:
-            return None
-        address = ipaddress.ip_address(self._address.address)
-        names = [] if address.is_loopback or address.is_unspecified else [self._address.address]
-        return [*LOOPBACK_HOSTS, *names, *(host.lower() for host in self._further_hosts)]
 
     async def close(self) -> None:
         """End searches, finish the requests in flight, for at most some seconds, and stop."""
@@ -109,6 +82,17 @@ class _Server(uvicorn.Server):
     # The process already has its own signal handlers; uvicorn's would replace them.
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def host_names(address: Host, further: Sequence[str]) -> list[str]:
+    """Return the host names that requests without a token may contain.
+
+    They are loopback names, the server's own address, and `further` names of this server. Any other name could belong
+    to another site that lets it resolve to this machine.
+    """
+    ip = ipaddress.ip_address(address.address)
+    own = [] if ip.is_loopback or ip.is_unspecified else [address.address]
+    return [*LOOPBACK_HOSTS, *own, *(name.lower() for name in further)]
 
 
 def _bound(address: Host) -> socket.socket:

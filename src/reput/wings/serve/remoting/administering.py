@@ -21,8 +21,14 @@ from reput.wings.serve.broker.groups import Client, group_of_tool
 from reput.wings.serve.broker.limits import LimitError, NameRefusedError, check_name
 from reput.wings.serve.broker.locks import MessageQueue
 from reput.wings.serve.broker.topics import TopicConfig
-from reput.wings.serve.remoting.bodies import decode_body, encode_body, queue_as_json, queue_map
-from reput.wings.serve.remoting.commands import Command, FieldError, ResponseCode, request
+from reput.wings.serve.remoting.bodies import decode_body, queue_as_json, queue_map
+from reput.wings.serve.remoting.commands import (
+    Command,
+    FieldError,
+    ResponseCode,
+    encode_body,
+    request,
+)
 from reput.wings.serve.remoting.handling import Answer, InThread, Later, Peer, answers
 from reput.wings.serve.remoting.requests import RequestCode
 

@@ -1,4 +1,4 @@
-"""Encode and decode bodies of answers and requests, in the JSON form of RocketMQ's classes."""
+"""Decode bodies of requests, and encode parts of answers, in the JSON form of RocketMQ's classes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,9 @@ import msgspec
 
 from reput.wings.serve.broker.limits import LimitError
 from reput.wings.serve.broker.locks import MessageQueue
-from reput.wings.serve.remoting.commands import Command, FieldError
+from reput.wings.serve.remoting.commands import Command, FieldError, encode_body
 
 _INT32 = 1 << 31
-_encoder = msgspec.json.Encoder(order="deterministic")
-
-
-def encode_body(content: object) -> bytes:
-    """Return a body as JSON, with sorted names in objects."""
-    return _encoder.encode(content)
 
 
 def decode_body(request: Command) -> dict[str, Any]:

@@ -24,6 +24,7 @@ according to the version in answers.
 _IS_RESPONSE, _IS_ONE_WAY = 1, 2
 _FEW_DIGITS, _MOST_DIGITS = 9, 19
 _TRUE = {"true", "1"}
+_encoder = msgspec.json.Encoder(order="deterministic")
 
 
 class ResponseCode(IntEnum):
@@ -106,6 +107,10 @@ class Command(msgspec.Struct):
             serialization=self.serialization,
         )  # fmt: skip
 
+    def answer_json(self, content: object) -> Command:
+        """Return the successful answer to this request whose body is JSON."""
+        return self.answer(body=encode_body(content))
+
     def text(self, name: str) -> str:
         """Return a field. Raises FieldError if it is missing."""
         value = self.fields.get(name)
@@ -151,6 +156,11 @@ class Command(msgspec.Struct):
             raise FieldError(
                 f"the custom field <{name}> is {text[:32]!r}, not a whole number of {bits + 1} bits"
             ) from None
+
+
+def encode_body(content: object) -> bytes:
+    """Return a body as JSON, with sorted names in objects."""
+    return _encoder.encode(content)
 
 
 def request(code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> Command:

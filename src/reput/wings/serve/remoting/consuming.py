@@ -25,14 +25,14 @@ from reput.wings.serve.broker.groups import (
 from reput.wings.serve.broker.limits import LimitError, check_name
 from reput.wings.serve.broker.locks import MessageQueue
 from reput.wings.serve.broker.sql_filter import SQL_TYPE, Matcher, compile_filter
-from reput.wings.serve.remoting.bodies import (
-    decode_body,
+from reput.wings.serve.remoting.bodies import decode_body, objects_of, queue_as_json, queues_of
+from reput.wings.serve.remoting.commands import (
+    Command,
+    FieldError,
+    ResponseCode,
     encode_body,
-    objects_of,
-    queue_as_json,
-    queues_of,
+    request,
 )
-from reput.wings.serve.remoting.commands import Command, FieldError, ResponseCode, request
 from reput.wings.serve.remoting.handling import Answer, InThread, Peer, answers
 from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.rights import PUB
@@ -79,7 +79,7 @@ class Consuming:
                 }
                 for number in queues
             ]
-            return request.answer(body=encode_body({"messageQueueAssignments": rows}))
+            return request.answer_json({"messageQueueAssignments": rows})
 
         return InThread(work)
 
@@ -169,7 +169,7 @@ class Consuming:
 
         def work() -> Command:
             ids = [client.client_id for client in clients]
-            return request.answer(body=encode_body({"consumerIdList": ids}))
+            return request.answer_json({"consumerIdList": ids})
 
         return InThread(work)
 
@@ -228,7 +228,7 @@ class Consuming:
     def _lock(self, request: Command, peer: Peer) -> Command:
         locks = self._broker.locks.lock(*self._locking(request))
         content = {"lockOKMQSet": [queue_as_json(queue) for queue in locks]}
-        return request.answer(body=encode_body(content))
+        return request.answer_json(content)
 
     @answers(RequestCode.UNLOCK_BATCH_MQ)
     def _unlock(self, request: Command, peer: Peer) -> Command:

@@ -7,7 +7,6 @@ from typing import Any
 from reput.format.host import Host
 from reput.wings.serve.broker.broker import MASTER_ID, Cluster, ServedBroker
 from reput.wings.serve.broker.topics import TopicConfig
-from reput.wings.serve.remoting.bodies import encode_body
 from reput.wings.serve.remoting.commands import Command, ResponseCode
 from reput.wings.serve.remoting.handling import Answer, InThread, Peer, answers
 from reput.wings.serve.remoting.requests import RequestCode
@@ -35,7 +34,7 @@ class NameServer:
     )
     def _no_topics(self, request: Command, peer: Peer) -> Command:
         """Answer requests for unit topics (GET_UNIT_TOPIC_LIST) with an empty list: units are not supported."""
-        return request.answer(body=encode_body({"topicList": []}))
+        return request.answer_json({"topicList": []})
 
     @answers(RequestCode.PUT_KV_CONFIG)
     def _put_value(self, request: Command, peer: Peer) -> Command:
@@ -73,7 +72,7 @@ class NameServer:
             "filterServerTable": {},
             "queueDatas": [_queue_data(broker, config) for _, broker, config in routes],
         }
-        return request.answer(body=encode_body(content))
+        return request.answer_json(content)
 
     @answers(RequestCode.GET_BROKER_CLUSTER_INFO)
     def _cluster_info(self, request: Command, peer: Peer) -> Command:
@@ -85,7 +84,7 @@ class NameServer:
             "brokerAddrTable": brokers,
             "clusterAddrTable": {self._cluster.name: list(brokers)},
         }
-        return request.answer(body=encode_body(content))
+        return request.answer_json(content)
 
     @answers(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     def _topics(self, request: Command, peer: Peer) -> Answer:
@@ -93,14 +92,14 @@ class NameServer:
 
         def work() -> Command:
             topics = {name for view in views for name in view.names()}
-            return request.answer(body=encode_body({"topicList": sorted(topics)}))
+            return request.answer_json({"topicList": sorted(topics)})
 
         return InThread(work)
 
     @answers(RequestCode.GET_TOPICS_BY_CLUSTER)
     def _topics_of_cluster(self, request: Command, peer: Peer) -> Answer:
         if request.text("cluster") != self._cluster.name:
-            return request.answer(body=encode_body({"topicList": []}))
+            return request.answer_json({"topicList": []})
         return self._topics(request, peer)
 
     @answers(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
@@ -110,7 +109,7 @@ class NameServer:
         content: dict[str, Any] = {"topicList": names}
         if first := next(self._cluster.brokers(), None):
             content["brokerAddr"] = self._address(first[0], peer)
-        return request.answer(body=encode_body(content))
+        return request.answer_json(content)
 
     @answers(RequestCode.GET_KV_CONFIG)
     def _value(self, request: Command, peer: Peer) -> Command:
@@ -127,7 +126,7 @@ class NameServer:
         namespace = request.text("namespace")
         table = self._cluster.values.get(namespace)
         if table:
-            return request.answer(body=encode_body({"table": table}))
+            return request.answer_json({"table": table})
         return request.answer(
             ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
         )

@@ -15,7 +15,6 @@ from reput.errors import MessageNotFoundError
 from reput.format.commit_log import decode
 from reput.format.rocksdb_index import KEY_TYPE, UNIQUE_TYPE
 from reput.wings.serve.broker.broker import ServedBroker
-from reput.wings.serve.remoting.bodies import encode_body
 from reput.wings.serve.remoting.commands import Command, FieldError, ResponseCode
 from reput.wings.serve.remoting.handling import Answer, InThread, Peer, answers
 from reput.wings.serve.remoting.requests import RequestCode
@@ -216,7 +215,7 @@ class Reading:
                     for offset, size, code in queue.entries(index, min(stop, end))
                 ]
             content = {"maxQueueIndex": end, "minQueueIndex": begin, "queueData": entries}
-            return request.answer(body=encode_body(content | subscription))
+            return request.answer_json(content | subscription)
 
         return InThread(work)
 

@@ -21,8 +21,8 @@ from reput.wings.serve.broker.groups import Client
 from reput.wings.serve.broker.limits import LimitError, check_name
 from reput.wings.serve.broker.locks import MessageQueue
 from reput.wings.serve.broker.topics import PERM_READ, PERM_WRITE
-from reput.wings.serve.remoting.bodies import encode_body, queue_as_json, queue_map
-from reput.wings.serve.remoting.commands import VERSION, Command, ResponseCode
+from reput.wings.serve.remoting.bodies import queue_as_json, queue_map
+from reput.wings.serve.remoting.commands import VERSION, Command, ResponseCode, encode_body
 from reput.wings.serve.remoting.handling import Answer, InThread, Peer, answers
 from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.rights import PUB, SUB
@@ -45,13 +45,13 @@ class Statistics:
         if config is None:
             remark = f"No topic in this broker. topic: {topic}"
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark)
-        return request.answer(body=encode_body({"attributes": {}, **config.as_json()}))
+        return request.answer_json({"attributes": {}, **config.as_json()})
 
     @answers(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
     def _group_config(self, request: Command, peer: Peer) -> Command:
         group = request.text("group")
         check_name(group, "group")
-        return request.answer(body=encode_body(self._broker.subscriptions.get(group).as_json()))
+        return request.answer_json(self._broker.subscriptions.get(group).as_json())
 
     @answers(RequestCode.QUERY_TOPICS_BY_CONSUMER)
     def _topics_of_group(self, request: Command, peer: Peer) -> Answer:
@@ -64,7 +64,7 @@ class Statistics:
                 for name in self._broker.offsets.topics_of(group)
                 if request.rights.may(name, SUB)
             ]
-            return request.answer(body=encode_body({"brokerAddr": address, "topicList": topics}))
+            return request.answer_json({"brokerAddr": address, "topicList": topics})
 
         return InThread(work)
 
@@ -75,7 +75,7 @@ class Statistics:
         content: dict[str, Any] = {"group": group, "topic": topic}
         if subscription is not None:
             content["subscriptionData"] = msgspec.Raw(subscription.raw)
-        return request.answer(body=encode_body(content))
+        return request.answer_json(content)
 
     @answers(RequestCode.GET_ALL_PRODUCER_INFO)
     def _all_producers(self, request: Command, peer: Peer) -> Answer:
@@ -83,7 +83,7 @@ class Statistics:
 
         def work() -> Command:
             table = {name: list(map(_producer, clients)) for name, clients in groups.items()}
-            return request.answer(body=encode_body({"data": table}))
+            return request.answer_json({"data": table})
 
         return InThread(work)
 
@@ -134,7 +134,7 @@ class Statistics:
                 "brokerAddr": address, "consumeStatsList": rows, "totalDiff": total,
                 "totalInflightDiff": 0,
             }  # fmt: skip
-            return request.answer(body=encode_body(content))
+            return request.answer_json(content)
 
         return InThread(work)
 
@@ -156,7 +156,7 @@ class Statistics:
             field: {"sum": rate.sum, "tps": rate.tps, "avgpt": rate.average}
             for field, rate in zip(("statsMinute", "statsHour", "statsDay"), rates, strict=True)
         }
-        return request.answer(body=encode_body(content))
+        return request.answer_json(content)
 
     @answers(RequestCode.GET_TOPIC_STATS_INFO)
     def _topic_stats(self, request: Command, peer: Peer) -> Answer:
@@ -169,7 +169,7 @@ class Statistics:
                 (queue, self._queue_stats(queue))
                 for queue in self._queues(config.name, config.write_queues)
             )
-            return request.answer(body=encode_body({"offsetTable": queue_map(table)}))
+            return request.answer_json({"offsetTable": queue_map(table)})
 
         return InThread(work)
 
@@ -202,7 +202,7 @@ class Statistics:
             counters = self._broker.counters
             tps = sum(counters.group_get_tps(group, name) for name in names)
             content = {"consumeTps": float(tps), "offsetTable": queue_map(table)}
-            return request.answer(body=encode_body(content))
+            return request.answer_json(content)
 
         return InThread(work)
 
@@ -235,7 +235,7 @@ class Statistics:
                 self._span(queue, self._broker.offsets.committed(group, topic, queue.queue_id) or 0)
                 for queue in self._queues(topic, config.write_queues)
             ]
-            return request.answer(body=encode_body({"consumeTimeSpanSet": spans}))
+            return request.answer_json({"consumeTimeSpanSet": spans})
 
         return InThread(work)
 
@@ -293,7 +293,7 @@ class Statistics:
                 "runtime": _runtime(now_ms() - self._begun_ms),
                 "startAcceptSendRequestTimeStamp": "0",
             }
-            return request.answer(body=encode_body({"table": table}))
+            return request.answer_json({"table": table})
 
         return InThread(work)
 
@@ -345,7 +345,7 @@ class Statistics:
                 if rights.may(config.name, PUB | SUB)
             }
             content = {"dataVersion": version, "topicConfigTable": table}
-            return request.answer(body=encode_body(content))
+            return request.answer_json(content)
 
         return InThread(work)
 
@@ -359,7 +359,7 @@ class Statistics:
             }
             version = self._broker.subscriptions.data_version()
             content = {"dataVersion": version, "subscriptionGroupTable": table}
-            return request.answer(body=encode_body(content))
+            return request.answer_json(content)
 
         return InThread(work)
 
@@ -392,7 +392,7 @@ class Statistics:
                     for name, subscription in subscriptions.items()
                 },
             }
-            return request.answer(body=encode_body(content))
+            return request.answer_json(content)
 
         return InThread(work)
 
@@ -406,9 +406,7 @@ class Statistics:
             )
 
         def work() -> Command:
-            return request.answer(
-                body=encode_body({"connectionSet": list(map(_connection, producers))})
-            )
+            return request.answer_json({"connectionSet": list(map(_connection, producers))})
 
         return InThread(work)
 
@@ -419,13 +417,13 @@ class Statistics:
         def work() -> Command:
             groups = {*broker.groups.consumers_of(topic), *broker.offsets.groups_of(topic)}
             readable = sorted(filter(request.rights.may_group, groups))
-            return request.answer(body=encode_body({"groupList": readable}))
+            return request.answer_json({"groupList": readable})
 
         return InThread(work)
 
     @answers(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def _system_topics(self, request: Command, peer: Peer) -> Command:
-        return request.answer(body=encode_body({"topicList": sorted(SYSTEM_TOPICS)}))
+        return request.answer_json({"topicList": sorted(SYSTEM_TOPICS)})
 
     def _queues(self, topic: str, count: int) -> Iterator[MessageQueue]:
         return (MessageQueue(topic, self._broker.name, queue_id) for queue_id in range(count))
