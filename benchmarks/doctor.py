@@ -14,7 +14,7 @@ from benchmarks.generate import MESSAGE_BYTES, order_key
 from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure, best_of
 from reput.core.log.scan import FileScan, ScanBuffers
-from reput.core.log.scan_mode import SALVAGE
+from reput.core.log.scan_mode import ScanMode
 from reput.core.log.sources import StoreLog
 from reput.engine.stores import open_store
 from reput.format.file_names import COMMIT_LOG_FOLDER
@@ -73,7 +73,7 @@ def _reput(*arguments: object) -> None:
 def _scan(store: Path) -> None:
     buffers = ScanBuffers()
     for file in StoreLog(store).list().files:
-        for _ in FileScan(file, file.start, file.end, SALVAGE, buffers=buffers).batches():
+        for _ in FileScan(file, file.start, file.end, ScanMode.SALVAGE, buffers=buffers).batches():
             pass
 
 

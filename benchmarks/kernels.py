@@ -12,7 +12,7 @@ from benchmarks.result import Figure, best_of
 from reput.base.config import StoreConfig
 from reput.core.log.files import CommitLogFile
 from reput.core.log.scan import FileScan, ScanBuffers
-from reput.core.log.scan_mode import BROKER
+from reput.core.log.scan_mode import ScanMode
 from reput.core.log.sources import StoreLog
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.kernels.index_chains import INDEX_COUNT, look_up_keys, put_keys
@@ -40,7 +40,7 @@ def _scan(store: Path) -> Iterator[Figure]:
 
 def walk(file: CommitLogFile, buffers: ScanBuffers) -> int:
     """Scan a file. Return the number of its messages."""
-    scan = FileScan(file, file.start, file.end, BROKER, buffers=buffers)
+    scan = FileScan(file, file.start, file.end, ScanMode.BROKER, buffers=buffers)
     return sum(len(batch) for batch in scan.batches())
 
 

@@ -23,15 +23,8 @@ import pyarrow as pa
 
 from benchmarks.result import Figure, best_of, show
 from reput.base import Progress, Runner, StoreConfig, silent, usable_cpus
-from reput.core import (
-    BROKER,
-    CommitLogFile,
-    FileScan,
-    LogListing,
-    MessageStore,
-    StoreLog,
-    log_bytes,
-)
+from reput.core import CommitLogFile, FileScan, LogListing, MessageStore, StoreLog, log_bytes
+from reput.core.log.scan_mode import ScanMode
 from reput.engine.rebuild import rebuild_store
 from reput.engine.rebuild.warm_up import warm_up as warm_up_rebuild
 from reput.engine.stores import Chosen, open_store, opened_runner
@@ -148,7 +141,9 @@ def _scan(listing: LogListing) -> Iterator[Figure]:
     begun = time.perf_counter()
     for file in listing.files:
         if size_bytes < _SCANNED_BYTES:
-            scan = FileScan(file, file.start, file.end, BROKER, open_file=listing.open_file)
+            scan = FileScan(
+                file, file.start, file.end, ScanMode.BROKER, open_file=listing.open_file
+            )
             messages += sum(len(batch) for batch in scan.batches())
             size_bytes += scan.end.position - file.start
     taken = time.perf_counter() - begun

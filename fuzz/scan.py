@@ -11,13 +11,12 @@ import numpy as np
 from fuzz.allowed import allowed
 from fuzz.logs import MAX_BYTES, log_seeds, write_log
 from reput.base.findings import Finding
-from reput.core.log.broker_end import recovered_end
+from reput.core.log.ends import recovered_end
 from reput.core.log.kernel_crc import end_within
 from reput.core.log.kernel_scan import scan_with_kernel
-from reput.core.log.keyed_record import read_keyed_record
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.scan import FileScan, ScanBuffers
-from reput.core.log.scan_mode import BROKER, DEFAULT_RULES, SALVAGE, DispatchRules
+from reput.core.log.scan_mode import DEFAULT_RULES, DispatchRules, ScanMode
 from reput.core.log.sources import StoreLog
 from reput.core.log.walk import LogWalk
 from reput.format.commit_log import decode
@@ -77,7 +76,12 @@ class Target:
             # The buffer has exactly the bytes of the file, so a kernel that reads on raises IndexError.
             self._roomy.data = np.empty(file.size, np.uint8)
             scan = FileScan(
-                file, file.start, file.end, BROKER, end_offset=end_offset, buffers=self._roomy
+                file,
+                file.start,
+                file.end,
+                ScanMode.BROKER,
+                end_offset=end_offset,
+                buffers=self._roomy,
             )
             yield from _rows(scan, file.start)
             end_offset = scan.end_offset
@@ -90,7 +94,13 @@ class Target:
                 self._tight.data = np.empty(_WINDOW_BYTES, np.uint8)
                 stop = min(position + _STEP_BYTES, file.end)
                 scan = FileScan(
-                    file, position, stop, BROKER, _MULTI, end_offset=end_offset, buffers=self._tight
+                    file,
+                    position,
+                    stop,
+                    ScanMode.BROKER,
+                    _MULTI,
+                    end_offset=end_offset,
+                    buffers=self._tight,
                 )
                 yield from _rows(scan, position)
                 assert scan.end.position > position or scan.end.finished
@@ -103,7 +113,7 @@ class Target:
         After damage it may find other records, and records that hid others may be missing.
         """
         for file in log.files:
-            scan = FileScan(file, file.start, file.end, SALVAGE, buffers=self._roomy)
+            scan = FileScan(file, file.start, file.end, ScanMode.SALVAGE, buffers=self._roomy)
             places = {row.place for row in _rows(scan, file.start)}
             first_damage = min((lost.start for lost in scan.damage), default=file.end)
             for row in rows:
@@ -153,7 +163,7 @@ def _rows(scan: FileScan, start: int) -> Iterator[Row]:
 def _compare_searches(log: CommitLogReader, rows: list[Row]) -> None:
     hashes = {key for row in rows for key in row.key_hashes[:1]}
     for file in log.files:
-        walked = list(map(read_keyed_record, LogWalk(log, file.start, file.end)))
+        walked = [record.keyed() for record in LogWalk(log, file.start, file.end)]
         expected = [
             record.physical_offset for record in walked if any(map(record.has_key_hash, hashes))
         ]

@@ -85,8 +85,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "core/index/set_writer": ("index/test_writer.py", "crash/test_model.py", "crash/test_operations_power_cut.py"),
     "core/index/plan": ("index/test_who_proves.py", "index/test_changed_files.py", "query/test_short_tail.py"),
     "core/log/verdict": ("log",),
-    "core/log/ends": ("log/test_ends.py", "store/test_facts.py"),
-    "core/log/broker_end": ("log", "recovery/test_recovery_point.py", "recovery/test_recovery.py"),
+    "core/log/ends": (
+        "log", "store/test_facts.py", "recovery/test_recovery_point.py", "recovery/test_recovery.py",
+    ),
     "engine/writer/recovery/recovery_point": ("recovery/test_recovery_point.py", "crash/test_model.py"),
     "engine/writer/recovery/log": (
         "recovery/test_recovery.py", "recovery/test_record_crc.py", "crash/test_model.py",

@@ -11,8 +11,12 @@ if TYPE_CHECKING:
     from reput.base import Kind as Kind
     from reput.base import Remedy as Remedy
     from reput.base import Severity as Severity
+    from reput.core import Basis as Basis
     from reput.core import Coverage as Coverage
+    from reput.core import DispatchBatch as DispatchBatch
+    from reput.core import DispatchRequest as DispatchRequest
     from reput.core import IndexedRange as IndexedRange
+    from reput.core import OffsetRange as OffsetRange
     from reput.core import PulledBody as PulledBody
     from reput.core import PulledRecords as PulledRecords
     from reput.core import PullResult as PullResult
@@ -22,14 +26,10 @@ if TYPE_CHECKING:
     from reput.core import QueryProgress as QueryProgress
     from reput.core import QueryResult as QueryResult
     from reput.core import Question as Question
+    from reput.core import Queue as Queue
+    from reput.core import QueueEntries as QueueEntries
     from reput.core import UnreadableMessages as UnreadableMessages
     from reput.core import unwrap as unwrap
-    from reput.core.index.key_index import Basis as Basis
-    from reput.core.log.dispatch_batch import DispatchBatch as DispatchBatch
-    from reput.core.log.dispatch_batch import DispatchRequest as DispatchRequest
-    from reput.core.log.dispatch_batch import Queue as Queue
-    from reput.core.log.dispatch_batch import QueueEntries as QueueEntries
-    from reput.core.log.offset_range import OffsetRange as OffsetRange
     from reput.core.store.store_reader import ReaderOptions as ReaderOptions
     from reput.engine.check import CheckReport as CheckReport
     from reput.engine.check import ProofReport as ProofReport

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reput.format.java_integer import DIGIT_ZEROS, parse_int32, parse_int64, wrap_int64
+from reput.format.java_integer import (
+    DIGIT_ZEROS,
+    decimal_number,
+    parse_int32,
+    parse_int64,
+    wrap_int64,
+)
 from tests.oracle.java_text import parse_number, to_long
 
 number_text = st.one_of(
@@ -50,3 +56,16 @@ def test_every_decimal_digit_of_the_bmp_is_one() -> None:
 @given(st.integers(-(2**70), 2**70))
 def test_a_long_wraps_around(value: int) -> None:
     assert wrap_int64(value) == to_long(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", 0), ("007", 7), ("999", 999), ("1000", None), ("", None), ("-1", None), ("+1", None),
+        (" 1", None), ("²", None), ("٣", None), ("9" * 5000, None), (b"12", 12), (b"1x", None),
+    ],
+)  # fmt: skip
+def test_a_decimal_number_has_few_digits_and_nothing_else(
+    text: str | bytes, number: int | None
+) -> None:
+    assert decimal_number(text, 3) == number

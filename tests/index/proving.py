@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
+from reput.core.index.proof_cache import ProofCache, Stamps
 from reput.core.index.reader import BrokenChainError, IndexFileReader
-from reput.core.index.remembered import Remembered, stamps_before
 from reput.core.index.verdict import Proof
 from reput.core.log.reader import CommitLogReader
 from reput.core.query.message_store import MessageStore
@@ -37,9 +37,9 @@ def messages(count: int, body: bytes = b"body", first: int = 0) -> LogForge:
 
 def prove_and_keep(file: IndexFileReader, log: CommitLogReader) -> Proof:
     """Prove what a file covers, save the proof, and return it."""
-    before = stamps_before(file, log)
+    before = Stamps.before(file, log)
     found = prove(file, log)
-    assert Remembered().keep_proof(file, log, found, before) == bool(found.ranges)
+    assert ProofCache().keep_proof(file, log, found, before) == bool(found.ranges)
     return found
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from reput.core.index.remembered import log_stamps
-from reput.core.log import known_ranges
+from reput.core.index.proof_cache import Stamps
+from reput.core.log.files import CommitLogFile
 from reput.core.query.message_store import MessageStore
 from reput.core.store.store_reader import StoreReader
 from reput.engine.compare import proof
@@ -143,7 +143,7 @@ def test_spot_checks_of_a_mapped_file_are_not_remembered(
 def test_store_times_of_a_mapped_log_are_not_remembered(
     store: Path, cache: Path, on_disk: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", 1000)
+    monkeypatch.setattr(CommitLogFile, "LEAST_KEPT_BYTES", 1000)
     (store / "index").rename(store / "other")
     path = min((store / "commitlog").iterdir())
     with mapped(path):
@@ -162,7 +162,7 @@ def test_what_was_scanned_of_a_mapped_log_is_not_used_by_a_later_rebuild(
         files = list(reader.commit_log.files)
 
     def print_of() -> str:
-        return fingerprint(files, log_stamps(files), SMALL, False)
+        return fingerprint(files, Stamps.of_log(files), SMALL, False)
 
     assert print_of() == print_of()
     with mapped(Path(files[0].path)):

@@ -10,7 +10,7 @@ import pytest
 
 from reput.cli.main import main
 from reput.core.index import trust
-from reput.core.index.remembered import Remembered, stamps_before
+from reput.core.index.proof_cache import ProofCache, Stamps
 from reput.core.index.verdict import Proof
 from reput.core.query.message_store import MessageStore
 from reput.core.store.store_reader import StoreReader
@@ -50,7 +50,7 @@ def opened(store: Path) -> StoreReader:
 def recalled(store: Path) -> Proof | None:
     with opened(store) as reader:
         (file,) = reader.index.current()
-        return Remembered().proof(file, reader.commit_log)
+        return ProofCache().proof(file, reader.commit_log)
 
 
 def index_file(store: Path) -> Path:
@@ -191,10 +191,10 @@ def test_where_it_cannot_be_kept_nothing_is_lost(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with opened(store) as reader:
         (file,) = reader.index.current()
-        before = stamps_before(file, reader.commit_log)
+        before = Stamps.before(file, reader.commit_log)
         found = prove(file, reader.commit_log)
-        assert not Remembered().keep_proof(file, reader.commit_log, found, before)
-        assert Remembered().proof(file, reader.commit_log) is None
+        assert not ProofCache().keep_proof(file, reader.commit_log, found, before)
+        assert ProofCache().proof(file, reader.commit_log) is None
 
 
 def test_the_command_proves_and_remembers(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from reput.core.index import set_writer, writer
+from reput.core.index.reader import IndexFileReader
 from reput.core.index.set_writer import IndexFileSetWriter
 from reput.core.index.writer import IndexFileBuilder, IndexFileEnd, IndexFileWriter
 from reput.core.log.dispatch_batch import DispatchBatch, Queue
@@ -72,7 +73,7 @@ def opened(path: Path) -> Iterator[IndexFileWriter]:
 def test_a_file_is_the_same_whether_built_or_appended_to(
     tmp_path: Path, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "UNCOUNTED_ITEMS", 3)
+    monkeypatch.setattr(IndexFileReader, "UNCOUNTED_ITEMS", 3)
     monkeypatch.setattr(writer, "_PREPARED_BYTES", 50)
     path = tmp_path / "file"
     with opened(path) as file:
@@ -99,7 +100,7 @@ def test_a_file_is_the_same_whether_built_or_appended_to(
 def test_a_cut_leaves_the_file_of_the_kept_entries(
     tmp_path: Path, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "UNCOUNTED_ITEMS", 10)
+    monkeypatch.setattr(IndexFileReader, "UNCOUNTED_ITEMS", 10)
     path = tmp_path / "file"
     built(path, range(99))
     with opened(path) as file:

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from reput.core.log.keyed_record import read_keyed_record
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import StoreLog
 from reput.errors import StoreError
@@ -67,7 +66,7 @@ def test_verdicts_are_those_of_a_plain_reading(
     position = 0
     while position < len(data):
         try:
-            record = read_keyed_record(log.locate(position))
+            record = log.locate(position).keyed()
         except StoreError:
             break
         pairs += [(record.topic, key) for key in record.keys]
@@ -104,7 +103,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def _own_keys(log: CommitLogReader, place: int) -> list[tuple[str, str]]:
-    record = read_keyed_record(log.locate(place))
+    record = log.locate(place).keyed()
     return [(record.topic, key) for key in record.keys if _is_utf8(key)]
 
 
@@ -127,7 +126,7 @@ def _verdicts(data: npt.NDArray[np.uint8], asked: list[Asked]) -> list[int]:
 
 def _plain_verdict(log: CommitLogReader, asked: Asked) -> int:
     try:
-        record = read_keyed_record(log.locate(asked.place))
+        record = log.locate(asked.place).keyed()
     except StoreError:
         return kernel.STALE
     in_place = record.stated_offset == asked.place

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from reput.format.commit_log import (
     BLANK_BYTES,
-    FIXED_PARTS,
+    HEADS,
     MESSAGE_MAGIC,
+    SYS_FLAG_BORN_HOST_V6,
     join_record,
     record_bytes,
 )
@@ -51,17 +52,18 @@ def test_rows_are_records_as_long_as_a_blank_fits(
     for number, (body, first, second, host) in enumerate(messages):
         rows[number]["topic"] = rows[number]["queue"] = number % 2
         rows[number]["born_host"], rows[number]["born_timestamp"] = host, number
+        flags = SYS_FLAG_BORN_HOST_V6 if host == 1 else 0
         fields = (
             MESSAGE_MAGIC, crc32(body) & 0x7FFFFFFF, 0, 0, 40 + number // 2,
-            1000 + len(expected), 16 if host == 1 else 0, number, hosts[host], 99, STORE_HOST,
+            1000 + len(expected), flags, number, hosts[host], 99, STORE_HOST,
             0, 0, len(body),
         )  # fmt: skip
         topic = topics[number % 2]
         topic = bytes([len(topic)]) + topic
         properties = properties_of(names, [first, second])
-        fixed_part = FIXED_PARTS[len(hosts[host]), len(STORE_HOST)]
-        size = record_bytes(fixed_part, len(body), len(topic), len(properties))
-        record = join_record(fixed_part.pack(size, *fields), body, topic, properties)
+        head = HEADS[flags]
+        size = record_bytes(head, len(body), len(topic), len(properties))
+        record = join_record(head.struct.pack(size, *fields), body, topic, properties)
         if len(expected) + len(record) + BLANK_BYTES > room:
             break
         expected += record

@@ -72,7 +72,7 @@ def test_the_driver_opens_no_log(
         # Start the processes before functions are patched, so that only the driver's functions refuse to run.
         processes.run(abs, [1], [1], lambda done, total: None)
         for module, name in (
-            (planning, "find_log_end"), (planning, "mark_at"), (plan, "find_log_end"), (plan, "IndexBesideLog"),
+            (planning, "find_log_end"), (planning, "ReadMark"), (plan, "find_log_end"), (plan, "IndexBesideLog"),
         ):  # fmt: skip
             monkeypatch.setattr(module, name, refuse)
         report = run(runner)

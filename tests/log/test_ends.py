@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from reput.base.findings import Kind
-from reput.core.log.ends import find_log_ends
+from reput.core.log.ends import LogEnds
 from reput.core.log.sources import StoreLog
 from tests.oracle.forge import RecordFields, forge_log
 
@@ -38,7 +38,7 @@ def write(store: Path, position: int, data: bytes) -> None:
 @pytest.mark.parametrize("count", [1, 5, 30])
 def test_all_ends_are_equal_after_complete_records(tmp_path: Path, count: int) -> None:
     end = new_log(tmp_path, count)
-    ends = find_log_ends(StoreLog(tmp_path))
+    ends = LogEnds.of(StoreLog(tmp_path))
     assert (ends.reader, ends.rebuild, ends.data) == (end, end, end)
     assert ends.findings() == []
 
@@ -50,7 +50,7 @@ def test_records_after_a_damaged_one_in_the_last_file_are_before_the_end(tmp_pat
     assert end > start + 3 * size - 1
     for data in (bytes(8), b"\xff" * 8):
         write(tmp_path, start + size, data)
-        ends = find_log_ends(StoreLog(tmp_path))
+        ends = LogEnds.of(StoreLog(tmp_path))
         assert (ends.reader, ends.rebuild, ends.data) == (end, end, end)
 
 
@@ -59,7 +59,7 @@ def test_records_after_a_damaged_one_in_the_last_file_are_before_the_end(tmp_pat
 def test_data_after_the_last_record_is_a_torn_end(tmp_path: Path, junk: bytes) -> None:
     end = new_log(tmp_path, 30)
     write(tmp_path, end, junk)
-    ends = find_log_ends(StoreLog(tmp_path))
+    ends = LogEnds.of(StoreLog(tmp_path))
     assert (ends.reader, ends.rebuild, ends.data) == (end, end, end + len(junk))
     (finding,) = ends.findings()
     assert (finding.kind, finding.start, finding.stop) == (Kind.TORN_LOG_END, end, ends.data)
@@ -68,5 +68,5 @@ def test_data_after_the_last_record_is_a_torn_end(tmp_path: Path, junk: bytes) -
 def test_a_log_without_data_ends_where_it_begins(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / f"{FILE_BYTES:020d}").write_bytes(bytes(FILE_BYTES))
-    ends = find_log_ends(StoreLog(tmp_path))
+    ends = LogEnds.of(StoreLog(tmp_path))
     assert (ends.reader, ends.rebuild, ends.data, ends.file) == (*[FILE_BYTES] * 3, None)

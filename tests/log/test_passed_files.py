@@ -12,7 +12,8 @@ import pytest
 import reput
 from reput.base.tasks import SerialRunner
 from reput.core.log import known_ranges, log_topics
-from reput.core.log.known_file import KnownFile, joined
+from reput.core.log.files import CommitLogFile
+from reput.core.log.known_file import KnownFile, TimedPiece
 from reput.core.log.known_ranges import KnownRanges
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import StoreLog
@@ -33,7 +34,7 @@ def _kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Remember facts about short files, on file systems in memory as well."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(stamps, "_REPORTING", frozenset([*stamps._REPORTING, "tmpfs", "overlay"]))
-    monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", 1)
+    monkeypatch.setattr(CommitLogFile, "LEAST_KEPT_BYTES", 1)
     monkeypatch.setattr(known_ranges, "_LEAST_GROWTH_BYTES", 1)
 
 
@@ -95,7 +96,7 @@ def test_a_damaged_file_is_not_remembered(store: Path, scan: Callable[[Path], No
 def facts(known: KnownFile | None) -> object:
     assert known is not None
     assert known.queues is not None
-    times = joined(known.pieces)
+    times = TimedPiece.joined(known.pieces)
     return known.start, known.stop, times, sorted(known.queues), bool(known.stamp)
 
 

@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 
-from reput.core.log.keyed_record import read_keyed_record
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import StoreLog
 from reput.core.log.walk import LogWalk
@@ -155,7 +154,7 @@ def assert_walks_like_the_oracle(path: Path) -> None:
     expected = walk(read_log(path))
     log = CommitLogReader(StoreLog(path))
     found = LogWalk(log, log.min_offset, in_place=False)
-    records = [read_keyed_record(record) for record in found]
+    records = [record.keyed() for record in found]
     assert [
         (r.physical_offset, r.stated_offset, r.topic, list(r.keys), r.store_timestamp, r.size_bytes)
         for r in records

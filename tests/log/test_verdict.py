@@ -1,5 +1,6 @@
 """Brokers, readers of a growing log and rebuilds may end a log at different places; one walk finds all of these."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,14 +8,8 @@ import pytest
 from reput.core.log.files import CommitLogFile
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.scan import FileScan
-from reput.core.log.scan_mode import BROKER, SALVAGE
-from reput.core.log.verdict import (
-    WalkVerdict,
-    end_for_broker,
-    end_for_reader,
-    end_for_rebuild,
-    followed_damage,
-)
+from reput.core.log.scan_mode import ScanMode
+from reput.core.log.verdict import WalkVerdict, end_for_reader
 from reput.io.reader import FileReader
 from tests.oracle.forge import RecordFields, flip_bit, forge_log, write_store
 
@@ -23,9 +18,9 @@ _FILE = CommitLogFile(1000, 500, "log")
 
 def _ends(verdict: WalkVerdict) -> tuple[int, int, int]:
     return (
-        end_for_broker(verdict),
+        verdict.end_for_broker(),
         end_for_reader(verdict, None, _FILE, FileReader),
-        end_for_rebuild(verdict),
+        verdict.end_for_rebuild(),
     )
 
 
@@ -60,16 +55,17 @@ def test_a_scan_s_verdict_names_the_damage_that_a_record_follows(tmp_path: Path)
     store = write_store(tmp_path / "store", flip_bit(log.files(), hit + 5, 0))
     path = next((store / "commitlog").iterdir())
     file = CommitLogFile(0, 4096, str(path))
-    scan = FileScan(file, 0, file.end, BROKER)
+    scan = FileScan(file, 0, file.end, ScanMode.BROKER)
     assert sum(len(batch) for batch in scan.batches()) == 4
     verdict = scan.verdict()
     assert (verdict.position, verdict.is_unreadable) == (file.end, True)
     assert [(lost.start, lost.stop) for lost in verdict.damage] == [(hit, file.end)]
     assert list(verdict.followed) == [hit]
-    with FileReader(str(path)) as reader:
-        assert followed_damage(reader, file, verdict.damage) == [hit]
-    assert end_for_broker(verdict) == hit
-    assert end_for_rebuild(verdict) == file.end
+    # Without the scan's knowledge, the file shows that a record follows the damage.
+    blind = replace(verdict, followed=())
+    assert list(blind.before_torn_end(file, FileReader)) == list(verdict.damage)
+    assert verdict.end_for_broker() == hit
+    assert verdict.end_for_rebuild() == file.end
 
 
 @pytest.mark.parametrize("torn", [0, 20])
@@ -92,7 +88,7 @@ def test_a_walk_that_salvages_has_passed_over_what_records_follow(tmp_path: Path
     log = forge_log([RecordFields(body=b"x" * 50) for _ in range(10)], file_bytes=4096)
     store = write_store(tmp_path / "store", flip_bit(log.files(), log.offsets[4] + 5, 0))
     file = CommitLogFile(0, 4096, str(next((store / "commitlog").iterdir())))
-    scan = FileScan(file, 0, file.end, SALVAGE)
+    scan = FileScan(file, 0, file.end, ScanMode.SALVAGE)
     assert sum(len(batch) for batch in scan.batches()) == 9
-    assert end_for_rebuild(scan.verdict()) == log.end_offset
-    assert end_for_broker(scan.verdict()) == log.offsets[4]
+    assert scan.verdict().end_for_rebuild() == log.end_offset
+    assert scan.verdict().end_for_broker() == log.offsets[4]

@@ -8,7 +8,7 @@ import pytest
 import reput
 from reput.core.index.index_files import IndexFilePart
 from reput.core.index.key_index import BulkSearch
-from reput.core.log import known_ranges
+from reput.core.log.files import CommitLogFile
 from reput.core.log.offset_range import OffsetRange
 from reput.engine.tables.lookup.ranges import ScannedRange
 from tests.lookup.looking_up import Asked, bulk
@@ -89,7 +89,7 @@ def test_a_log_file_that_a_query_has_scanned_is_scanned_only_if_its_times_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps_back: tuple[int, ...]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", 1000)
+    monkeypatch.setattr(CommitLogFile, "LEAST_KEPT_BYTES", 1000)
     now, times = BEGIN, []
     for number in range(COUNT):
         now += -70_000 if number in steps_back else 700

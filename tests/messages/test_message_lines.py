@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reput.core.log.reader import CommitLogReader, LocatedRecord
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.record import LocatedRecord
 from reput.core.log.sources import StoreLog
 from reput.core.log.walk import LogWalk
 from reput.engine.messages.json_codec import message_line

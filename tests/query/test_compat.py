@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.core.log import broker_end
-from reput.core.log.broker_end import recovered_end
+from reput.core.log import ends
+from reput.core.log.ends import recovered_end
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import StoreLog
 from reput.core.query import message_store
@@ -119,7 +119,7 @@ def test_a_chain_that_leads_round_in_circles_is_cut(golden: Golden, tmp_path: Pa
 def test_a_broker_ends_its_log_at_the_first_wrong_crc_of_the_last_three_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walked_bytes: int
 ) -> None:
-    monkeypatch.setattr(broker_end, "WALKED_BYTES", walked_bytes)
+    monkeypatch.setattr(ends, "WALKED_BYTES", walked_bytes)
     log = forge_log([RecordFields(body=b"body" * 10) for _ in range(100)], file_bytes=2048)
     by_file = {
         start: [o for o in log.offsets if start <= o < start + 2048] for start, _ in log.files()
@@ -136,7 +136,7 @@ def test_a_broker_ends_its_log_at_the_first_wrong_crc_of_the_last_three_files(
 def test_a_broker_finds_the_end_of_a_whole_log(
     golden: Golden, monkeypatch: pytest.MonkeyPatch, name: str, walked_bytes: int
 ) -> None:
-    monkeypatch.setattr(broker_end, "WALKED_BYTES", walked_bytes)
+    monkeypatch.setattr(ends, "WALKED_BYTES", walked_bytes)
     store = golden(name)
     last = store.messages[-1]
     assert (
@@ -148,7 +148,7 @@ def test_a_broker_finds_the_end_of_a_whole_log(
 def test_a_broker_that_lost_its_tail_ends_where_the_torn_record_begins(
     torn: Torn, monkeypatch: pytest.MonkeyPatch, walked_bytes: int
 ) -> None:
-    monkeypatch.setattr(broker_end, "WALKED_BYTES", walked_bytes)
+    monkeypatch.setattr(ends, "WALKED_BYTES", walked_bytes)
     assert (
         recovered_end(CommitLogReader(StoreLog(torn("crc_late_noabort").after)), 1245184) == 1277647
     )

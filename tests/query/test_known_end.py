@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import reput
-from reput.core.log.broker_end import recovered_end
+from reput.core.log.ends import recovered_end
 from reput.core.query import compat
 from reput.core.query.message_store import MessageStore
 from reput.core.query.shared_store import SharedStore

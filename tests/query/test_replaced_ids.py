@@ -8,7 +8,8 @@ import pytest
 
 import reput
 from reput.base.tasks import SerialRunner
-from reput.core.log import known_ranges, range_scan
+from reput.core.log import range_scan
+from reput.core.log.files import CommitLogFile
 from reput.core.query.message_store import MessageStore
 from reput.engine.rebuild.driver import rebuild_store
 from reput.engine.tables.arrow import to_arrow
@@ -80,7 +81,7 @@ def _store(path: Path, seed: int, indexed: int) -> tuple[LogForge, list[RecordFi
 @pytest.fixture(params=[4096, 1 << 20])
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let queries remember the ids in small files as well, and let each remembered range have only a few records."""
-    monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", request.param)
+    monkeypatch.setattr(CommitLogFile, "LEAST_KEPT_BYTES", request.param)
     monkeypatch.setattr(range_scan, "_LEAST_PIECE_BYTES", 1000)
     monkeypatch.setattr(range_scan, "_ROOM", 2)
 
@@ -159,7 +160,7 @@ def test_an_absent_id_costs_no_scan_once_the_log_is_known(
         return scan(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(range_scan, "scan_range", recording)
-    monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", 1)
+    monkeypatch.setattr(CommitLogFile, "LEAST_KEPT_BYTES", 1)
     _store(tmp_path / "s", 5, 99)
     for expected in (True, False):
         with MessageStore(tmp_path / "s") as store:

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from reput.core.log import known_ranges, wanted_scan
+from reput.core.log.files import CommitLogFile
 from reput.core.log.wanted_scan import Found, Scanner
 from reput.core.query.answers import QueryResult
 from reput.core.query.message_store import MessageStore
@@ -22,7 +23,7 @@ FILE_BYTES = 1 << 13
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Save store times also for small files. Walk the first 1.5 files in Python, and let kernels scan the rest."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", 1000)
+    monkeypatch.setattr(CommitLogFile, "LEAST_KEPT_BYTES", 1000)
     monkeypatch.setattr(wanted_scan, "WALKED_BYTES", 3 * FILE_BYTES // 2)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.core.log.reader import LocatedRecord
+from reput.core.log.record import LocatedRecord
 from reput.core.log.walk import LogWalk
 from tests.small import SMALL_64K
 

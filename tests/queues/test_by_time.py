@@ -12,7 +12,6 @@ import pytest
 import reput
 from reput.base.tasks import SerialRunner
 from reput.core.log import known_ranges, range_scan, scan
-from reput.core.log.keyed_record import store_timestamp
 from reput.core.log.known_file import TimedPiece
 from reput.core.query.by_time import messages_of_topic
 from reput.core.query.message_store import MessageStore
@@ -64,7 +63,7 @@ def _stored(store: MessageStore, topic: str, queue_id: int) -> list[tuple[int, i
     for number, entry in queue.numbered(start, queue.max_queue_offset()):
         if entry != PRE_BLANK:
             located = store.commit_log.locate(entry.physical_offset)
-            found.append((number, queue.after(number, entry), store_timestamp(located)))
+            found.append((number, queue.after(number, entry), located.store_timestamp()))
     return found
 
 

@@ -9,8 +9,8 @@ import pytest
 import reput
 from reput.base.config import StoreConfig
 from reput.base.findings import Kind
-from reput.core.log import broker_end
-from reput.core.log.broker_end import recovered_end
+from reput.core.log import ends
+from reput.core.log.ends import recovered_end
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import StoreLog
 from reput.engine.writer.put.message import Message
@@ -46,7 +46,7 @@ def change(store: Path, physical_offset: int, text: bytes, other: bytes) -> None
 def test_a_wrong_record_ends_the_log_only_where_it_is_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walked_bytes: int
 ) -> None:
-    monkeypatch.setattr(broker_end, "WALKED_BYTES", walked_bytes)
+    monkeypatch.setattr(ends, "WALKED_BYTES", walked_bytes)
     offsets = written(tmp_path)
     change(tmp_path, offsets[20], b"k20", b"k21")
     log = CommitLogReader(StoreLog(tmp_path))
@@ -142,7 +142,7 @@ def test_a_log_without_crcs_is_not_cut_for_that(tmp_path: Path) -> None:
 def test_a_brokers_log_has_the_same_end_both_ways(
     golden: Golden, monkeypatch: pytest.MonkeyPatch, walked_bytes: int
 ) -> None:
-    monkeypatch.setattr(broker_end, "WALKED_BYTES", walked_bytes)
+    monkeypatch.setattr(ends, "WALKED_BYTES", walked_bytes)
     log = CommitLogReader(StoreLog(golden("five_crc").path))
     assert recovered_end(log, 0, whole_records=True) == recovered_end(log, 0)
     log.close()

@@ -11,6 +11,7 @@ import pytest
 
 import reput
 from reput.core.log import known_ranges
+from reput.core.log.files import CommitLogFile
 from reput.engine.tables.filters import Condition
 from reput.io import stamps
 from tests.golden.sparse import copy_store
@@ -26,7 +27,7 @@ def _kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Remember facts about short files, on file systems in memory as well."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(stamps, "_REPORTING", frozenset([*stamps._REPORTING, "tmpfs", "overlay"]))
-    monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", 1)
+    monkeypatch.setattr(CommitLogFile, "LEAST_KEPT_BYTES", 1)
     monkeypatch.setattr(known_ranges, "_LEAST_GROWTH_BYTES", 1)
 
 

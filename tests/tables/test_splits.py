@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from reput.core.log import range_scan, scan, splits
-from reput.core.log.ends import find_log_end, first_record_of, is_at_end
+from reput.core.log.ends import find_log_end, first_record_of
 from reput.core.log.growing import walk_on
 from reput.core.log.paths import find_logs
 from reput.core.log.scan import ScanBuffers
@@ -84,13 +84,13 @@ def test_the_end_of_a_log_is_behind_its_last_record(tmp_path: Path) -> None:
     forge, store = growing(tmp_path)
     source = source_of(store)
     assert find_log_end(source, BUFFERS) == forge.end_offset
-    assert is_at_end(source, forge.end_offset)
-    assert not is_at_end(source, forge.offsets[-1])
+    assert source.is_at_end(forge.end_offset)
+    assert not source.is_at_end(forge.offsets[-1])
     preallocated = store / "commitlog" / f"{source.files[-1].end:020d}"
     preallocated.write_bytes(bytes(2048))
     source = source_of(store)
     assert find_log_end(source, BUFFERS) == forge.end_offset
-    assert is_at_end(source, source.files[-1].start)
+    assert source.is_at_end(source.files[-1].start)
 
 
 def test_half_a_record_at_the_end_does_not_count_yet(tmp_path: Path) -> None:

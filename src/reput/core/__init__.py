@@ -10,68 +10,83 @@ if TYPE_CHECKING:
     from reput.core.index.forms import IndexOf as IndexOf
     from reput.core.index.forms import index_form as index_form
     from reput.core.index.forms import register_index_form as register_index_form
+    from reput.core.index.geometry import GeometryFinder as GeometryFinder
     from reput.core.index.geometry import IndexGeometry as IndexGeometry
+    from reput.core.index.key_index import Basis as Basis
+    from reput.core.index.key_index import BulkHits as BulkHits
+    from reput.core.index.key_index import BulkSearch as BulkSearch
     from reput.core.index.key_index import IndexPart as IndexPart
     from reput.core.index.key_index import KeyIndex as KeyIndex
     from reput.core.index.key_index import NamedKey as NamedKey
     from reput.core.index.key_index import TimeWindow as TimeWindow
+    from reput.core.index.key_index import UntrustedIndexError as UntrustedIndexError
     from reput.core.index.key_index import names_of as names_of
+    from reput.core.index.long_chain import chain_pieces as chain_pieces
+    from reput.core.index.plan import Planner as Planner
     from reput.core.index.plan import Segment as Segment
+    from reput.core.index.proof_cache import ProofCache as ProofCache
+    from reput.core.index.proof_cache import Stamps as Stamps
     from reput.core.index.reader import IndexFileReader as IndexFileReader
     from reput.core.index.reader import index_paths as index_paths
     from reput.core.index.search import IndexSearch as IndexSearch
     from reput.core.index.search import lost_keys as lost_keys
+    from reput.core.index.search import without_keys as without_keys
     from reput.core.index.set_reader import IndexFileSetReader as IndexFileSetReader
     from reput.core.index.set_writer import IndexFileSetWriter as IndexFileSetWriter
     from reput.core.index.spot_checks import first_keyed as first_keyed
+    from reput.core.index.trust import RecallingJudge as RecallingJudge
+    from reput.core.index.trust import spot_check as spot_check
     from reput.core.index.verdict import Judge as Judge
     from reput.core.index.verdict import Proof as Proof
     from reput.core.index.verdict import Verdict as Verdict
+    from reput.core.index.window_search import to_be_read as to_be_read
+    from reput.core.index.window_search import warm_up_window_search as warm_up_window_search
+    from reput.core.index.writer import IndexFileBuilder as IndexFileBuilder
     from reput.core.index.writer import IndexFileEnd as IndexFileEnd
     from reput.core.index.writer import IndexFileWriter as IndexFileWriter
+    from reput.core.log.archived import begins_equally as begins_equally
+    from reput.core.log.archived import continues as continues
     from reput.core.log.dispatch_batch import DispatchBatch as DispatchBatch
+    from reput.core.log.dispatch_batch import DispatchRequest as DispatchRequest
     from reput.core.log.dispatch_batch import Queue as Queue
+    from reput.core.log.dispatch_batch import QueueEntries as QueueEntries
     from reput.core.log.ends import LogEnds as LogEnds
     from reput.core.log.ends import find_log_end as find_log_end
-    from reput.core.log.ends import is_at_end as is_at_end
+    from reput.core.log.ends import first_record_of as first_record_of
     from reput.core.log.ends import not_whole as not_whole
+    from reput.core.log.ends import recovered_end as recovered_end
     from reput.core.log.files import CommitLogFile as CommitLogFile
-    from reput.core.log.files import expired_before as expired_before
     from reput.core.log.files import holes as holes
     from reput.core.log.folders import COMPACTION_LOGS as COMPACTION_LOGS
     from reput.core.log.growing import walk_on as walk_on
     from reput.core.log.kernel_crc import wrong_bodies as wrong_bodies
-    from reput.core.log.keyed_record import read_keyed_record as read_keyed_record
     from reput.core.log.known_file import KnownFile as KnownFile
+    from reput.core.log.known_file import TimedPiece as TimedPiece
     from reput.core.log.known_ranges import KnownRanges as KnownRanges
-    from reput.core.log.known_ranges import is_worth_keeping as is_worth_keeping
-    from reput.core.log.ledger import gap_of as gap_of
     from reput.core.log.naming import named_from as named_from
     from reput.core.log.offset_range import OffsetRange as OffsetRange
-    from reput.core.log.offset_range import merged as merged
-    from reput.core.log.offset_range import ranges_of as ranges_of
+    from reput.core.log.passed_file import PassedFile as PassedFile
+    from reput.core.log.passed_file import PassedLog as PassedLog
+    from reput.core.log.passed_file import keep_parts as keep_parts
+    from reput.core.log.passed_file import keep_topics as keep_topics
     from reput.core.log.paths import find_logs as find_logs
     from reput.core.log.paths import find_stores as find_stores
     from reput.core.log.paths import log_bytes as log_bytes
     from reput.core.log.paths import split_logs as split_logs
+    from reput.core.log.paths import wait_for_log as wait_for_log
     from reput.core.log.paths import with_archive as with_archive
     from reput.core.log.paths import with_logs as with_logs
+    from reput.core.log.range_scan import PassedRange as PassedRange
+    from reput.core.log.range_scan import may_have_replaced_ids as may_have_replaced_ids
     from reput.core.log.read_mark import ReadMark as ReadMark
-    from reput.core.log.read_mark import has_read as has_read
-    from reput.core.log.read_mark import mark_at as mark_at
-    from reput.core.log.read_mark import why_another as why_another
     from reput.core.log.reader import CommitLogReader as CommitLogReader
-    from reput.core.log.reader import LocatedRecord as LocatedRecord
+    from reput.core.log.record import LocatedRecord as LocatedRecord
     from reput.core.log.record_search import find_record as find_record
     from reput.core.log.scan import FileScan as FileScan
     from reput.core.log.scan import ScanBuffers as ScanBuffers
     from reput.core.log.scan import ScannedPiece as ScannedPiece
-    from reput.core.log.scan_mode import BROKER as BROKER
-    from reput.core.log.scan_mode import GROWING_READER as GROWING_READER
-    from reput.core.log.scan_mode import PLACES as PLACES
-    from reput.core.log.scan_mode import READER_PLACES as READER_PLACES
-    from reput.core.log.scan_mode import SALVAGE as SALVAGE
     from reput.core.log.scan_mode import DispatchRules as DispatchRules
+    from reput.core.log.scan_mode import ScanMode as ScanMode
     from reput.core.log.sources import NO_NAMES as NO_NAMES
     from reput.core.log.sources import BrokerNames as BrokerNames
     from reput.core.log.sources import ListedLog as ListedLog
@@ -79,14 +94,13 @@ if TYPE_CHECKING:
     from reput.core.log.sources import LogSource as LogSource
     from reput.core.log.sources import StoreLog as StoreLog
     from reput.core.log.splits import DEFAULT_SPLIT_BYTES as DEFAULT_SPLIT_BYTES
-    from reput.core.log.splits import cut as cut
     from reput.core.log.splits import first_record as first_record
-    from reput.core.log.splits import guess_record as guess_record
     from reput.core.log.verdict import WalkVerdict as WalkVerdict
-    from reput.core.log.verdict import end_for_rebuild as end_for_rebuild
-    from reput.core.log.waiting import wait_for_log as wait_for_log
     from reput.core.log.walk import LogWalk as LogWalk
     from reput.core.log.walk import newest_timestamp as newest_timestamp
+    from reput.core.log.walk import sampled_records as sampled_records
+    from reput.core.log.wanted_scan import Wanted as Wanted
+    from reput.core.log.windows import Window as Window
     from reput.core.query.answers import PulledBody as PulledBody
     from reput.core.query.answers import PulledRecords as PulledRecords
     from reput.core.query.answers import PullResult as PullResult

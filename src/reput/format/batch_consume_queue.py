@@ -12,18 +12,16 @@ first unwritten entry.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
-from reput.format.consume_queue import ConsumeQueueEntry
+from reput.format.consume_queue import ENTRY, ConsumeQueueEntry
+from reput.format.java_integer import decimal_number
+from reput.format.layout import Layout
 
-_ENTRY = struct.Struct(">qiqqqhii")
-BATCH_ENTRY_BYTES = _ENTRY.size
-BATCH_ENTRY_DTYPE = [
-    ("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8"), ("store_timestamp", ">i8"),
-    ("base_offset", ">i8"), ("batch_size", ">i2"), ("compacted_offset", ">i4"), ("reserved", ">i4"),
-]  # fmt: skip
-"""The fields of an entry as a NumPy dtype."""
+BATCH_ENTRY = Layout(
+    **ENTRY.codes, store_timestamp="q", base_offset="q", batch_size="h", compacted_offset="i", reserved="i"
+)  # fmt: skip
+BATCH_ENTRY_BYTES = BATCH_ENTRY.size
 NOT_COMPACTED = -1
 MAX_BATCH_SIZE = (1 << 15) - 1
 
@@ -51,16 +49,16 @@ class BatchEntry(ConsumeQueueEntry):
 
 def decode_batch_entry(data: bytes | memoryview, position: int = 0) -> BatchEntry:
     """Return the entry at byte `position`. Raises struct.error when fewer than 46 bytes are left."""
-    return _entry_of(_ENTRY.unpack_from(data, position))
+    return _entry_of(BATCH_ENTRY.struct.unpack_from(data, position))
 
 
 def decode_batch_entries(data: bytes) -> Iterator[BatchEntry]:
     """Yield the entries in these bytes. Raises struct.error for an incomplete entry at the end."""
-    return map(_entry_of, _ENTRY.iter_unpack(data))
+    return map(_entry_of, BATCH_ENTRY.struct.iter_unpack(data))
 
 
 def encode_batch_entry(entry: BatchEntry) -> bytes:
-    return _ENTRY.pack(
+    return BATCH_ENTRY.struct.pack(
         *entry, entry.store_timestamp, entry.base_offset, entry.batch_size, entry.compacted_offset, 0
     )  # fmt: skip
 
@@ -75,9 +73,8 @@ def batch_entry(
 def stated_batch_size(text: str | None) -> int | None:
     """Return the number of messages that the property INNER_NUM states; None if it is not a valid number."""
     # A batch has at most 32,767 messages, so five digits are enough.
-    is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 6
-    count = int(text) if text is not None and is_number else 0
-    return count if 0 < count <= MAX_BATCH_SIZE else None
+    count = decimal_number(text or "", 5)
+    return count if count and count <= MAX_BATCH_SIZE else None
 
 
 def _entry_of(fields: tuple[int, ...]) -> BatchEntry:

@@ -21,51 +21,20 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import NamedTuple
 from zlib import crc32
 
 from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, Host, decode_host, encode_host
 from reput.format.java_string import decode_utf8, encode_utf8
+from reput.format.layout import Layout
 from reput.format.message_id import encode_offset_id
 from reput.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties, split_keys, unique_keys
-
-# The fields from TOTALSIZE to BORNTIMESTAMP, and how struct reads them.
-_HEAD_FIELDS = {
-    "TOTALSIZE": "i", "MAGIC": "i", "BODYCRC": "i", "QUEUEID": "i", "FLAG": "i", "QUEUEOFFSET": "q",
-    "PHYSICALOFFSET": "q", "SYSFLAG": "i", "BORNTIMESTAMP": "q",
-}  # fmt: skip
-HEAD = struct.Struct(">" + "".join(_HEAD_FIELDS.values()))
-STORE_TIMESTAMP = struct.Struct(">q")
-# RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, and the length of the body.
-TAIL = struct.Struct(">iqi")
-SIZE_AND_MAGIC = struct.Struct(">ii")
-TOPIC_V1 = struct.Struct(">b")
-TOPIC_V2 = struct.Struct(">h")
-PROPERTIES = struct.Struct(">h")
-FIXED_BYTES = HEAD.size + STORE_TIMESTAMP.size + TAIL.size + PROPERTIES.size
-"""Size of a record without its hosts, its body, its topic (with the length field) and its properties."""
 
 # The fields compared with these constants are signed, as Java's integers are. In Java, they are MESSAGE_MAGIC_CODE,
 # MESSAGE_MAGIC_CODE_V2 and BLANK_MAGIC_CODE.
 MESSAGE_MAGIC = 0xDAA320A7 - (1 << 32)
 MESSAGE_MAGIC_V2 = 0xDAA320AB - (1 << 32)
 BLANK_MAGIC = 0xCBD43194 - (1 << 32)
-# Where the fields of a record begin.
-(
-    _,
-    MAGIC_POSITION,
-    BODY_CRC_POSITION,
-    QUEUE_ID_POSITION,
-    FLAG_POSITION,
-    QUEUE_OFFSET_POSITION,
-    PHYSICAL_OFFSET_POSITION,
-    SYS_FLAG_POSITION,
-    BORN_TIMESTAMP_POSITION,
-    BORN_HOST_POSITION,
-) = accumulate((struct.calcsize(">" + form) for form in _HEAD_FIELDS.values()), initial=0)
-PHYSICAL_OFFSET = struct.Struct(f">{PHYSICAL_OFFSET_POSITION}xq")
-"""Reads the field PHYSICALOFFSET from the beginning of a record."""
 
 SYS_FLAG_COMPRESSED = 1
 SYS_FLAG_MULTI_TAGS = 2
@@ -73,51 +42,103 @@ SYS_FLAG_TRANSACTION_MASK = 12
 SYS_FLAG_PREPARED = 4
 SYS_FLAG_COMMIT = 8
 SYS_FLAG_ROLLBACK = 12
+DISPATCHED_TRANSACTIONS = (0, SYS_FLAG_COMMIT)
+"""Transaction bits of messages that are dispatched to their queues."""
 SYS_FLAG_BORN_HOST_V6 = 16
 SYS_FLAG_STORE_HOST_V6 = 32
 SYS_FLAG_HOSTS_V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
+SYS_FLAG_NEED_UNWRAP = 64
 SYS_FLAG_INNER_BATCH = 128
+SYS_FLAG_COMPRESSION_TYPE = 0x700
+SYS_FLAG_BODY_FORM = (
+    SYS_FLAG_COMPRESSED | SYS_FLAG_COMPRESSION_TYPE | SYS_FLAG_INNER_BATCH | SYS_FLAG_NEED_UNWRAP
+)
+"""Flags that state how a body is compressed, and that it contains messages."""
+
+
+def _head_layout(sys_flag: int) -> Layout:
+    born = HOST_V6_BYTES if sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_BYTES
+    store = HOST_V6_BYTES if sys_flag & SYS_FLAG_STORE_HOST_V6 else HOST_V4_BYTES
+    return Layout(
+        total_bytes="i", magic="i", body_crc="i", queue_id="i", flag="i", queue_offset="q", physical_offset="q",
+        sys_flag="i", born_timestamp="q", born_host=f"{born}s", store_timestamp="q", store_host=f"{store}s",
+        reconsume_times="i", prepared_transaction_offset="q", body_bytes="i",
+    )  # fmt: skip
+
+
+HEADS = {
+    flags: _head_layout(flags)
+    for flags in (0, SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6, SYS_FLAG_HOSTS_V6)
+}
+"""The fields from TOTALSIZE to the length of the body, by the flags SYS_FLAG_HOSTS_V6 of the record."""
+HEAD = HEADS[0]
+"""The head of a record with IPv4 hosts. The positions of fields up to BORNHOST are those of every record."""
+
+# Where the fields of a record begin, for kernels. An IPv6 host moves the fields after it by WIDER_HOST_BYTES.
+MAGIC_POSITION = HEAD.positions["magic"]
+BODY_CRC_POSITION = HEAD.positions["body_crc"]
+QUEUE_ID_POSITION = HEAD.positions["queue_id"]
+FLAG_POSITION = HEAD.positions["flag"]
+QUEUE_OFFSET_POSITION = HEAD.positions["queue_offset"]
+PHYSICAL_OFFSET_POSITION = HEAD.positions["physical_offset"]
+SYS_FLAG_POSITION = HEAD.positions["sys_flag"]
+BORN_TIMESTAMP_POSITION = HEAD.positions["born_timestamp"]
+BORN_HOST_POSITION = HEAD.positions["born_host"]
+STORE_TIMESTAMP_POSITION = HEAD.positions["store_timestamp"]
+STORE_HOST_POSITION = HEAD.positions["store_host"]
+RECONSUME_TIMES_POSITION = HEAD.positions["reconsume_times"]
+PREPARED_OFFSET_POSITION = HEAD.positions["prepared_transaction_offset"]
+BODY_LENGTH_POSITION = HEAD.positions["body_bytes"]
+WIDER_HOST_BYTES = HOST_V6_BYTES - HOST_V4_BYTES
+
+# These read some fields from the beginning of a record.
+SIZE_AND_MAGIC = HEAD.reader("total_bytes", "magic")
+PHYSICAL_OFFSET = HEAD.reader("physical_offset")
+QUEUE_PLACE = HEAD.reader("queue_id", "queue_offset")
+_BODY_CRC = HEAD.reader("body_crc")
+_SYS_FLAG = HEAD.reader("sys_flag")
+_SIZE_AND_PHYSICAL_OFFSET = HEAD.reader("total_bytes", "physical_offset")
+_SIZE_MAGIC_FLAG = HEAD.reader("total_bytes", "magic", "sys_flag")
+
+STORE_TIMESTAMP = struct.Struct(">q")
+"""Reads the field STORETIMESTAMP from its own position, `RecordLayout.store_timestamp_position`."""
+
+# The lengths before the variable parts of a record.
+BODY = struct.Struct(">i")
+TOPIC_V1 = struct.Struct(">b")
+TOPIC_V2 = struct.Struct(">h")
+PROPERTIES = struct.Struct(">h")
+# In kernels, the sizes of these fields.
+BODY_LENGTH_BYTES, PROPERTIES_LENGTH_BYTES = BODY.size, PROPERTIES.size
 
 BLANK_BYTES = SIZE_AND_MAGIC.size
-MIN_RECORD_BYTES = (
-    HEAD.size + HOST_V4_BYTES + 8 + HOST_V4_BYTES + TAIL.size + TOPIC_V1.size + PROPERTIES.size
-)
+FIXED_BYTES = HEAD.size - 2 * HOST_V4_BYTES + PROPERTIES.size
+"""Size of a record without its hosts, its body, its topic (with the length field) and its properties."""
+MIN_RECORD_BYTES = HEAD.size + TOPIC_V1.size + PROPERTIES.size
 # The length fields of a V1 record are a signed byte and a signed short.
 MAX_TOPIC_BYTES = 127
 MAX_PROPERTIES_BYTES = 32_767
 
-
-def _fixed_part(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
-    parts = HEAD.format, f"{born_host_bytes}s", STORE_TIMESTAMP.format, f"{store_host_bytes}s"
-    return struct.Struct(">" + "".join(part.lstrip(">") for part in (*parts, TAIL.format)))
+INNER_HEAD = Layout(total_bytes="i", magic="i", body_crc="i", flag="i", body_bytes="i")
+"""The head of a message in a batch (`MessageDecoder.encodeMessage`). Body, properties' length, properties follow."""
 
 
-# Sizes in bytes of an IPv4 host and of an IPv6 host. Each host consists of an address and a port.
-_HOST_BYTES = (8, 20)
-FIXED_PARTS = {
-    (born, store): _fixed_part(born, store) for born in _HOST_BYTES for store in _HOST_BYTES
-}
-"""The struct of the fields from TOTALSIZE to the body's length, for each pair of sizes of born host and store host."""
-
-
-def record_bytes(fixed_part: struct.Struct, body: int, topic: int, properties: int) -> int:
-    """Return the TOTALSIZE of a record with this fixed part (one of FIXED_PARTS) and these sizes in bytes.
+def record_bytes(head: Layout, body: int, topic: int, properties: int) -> int:
+    """Return the TOTALSIZE of a record with this head (one of HEADS) and these sizes in bytes.
 
     `topic` includes the topic's length field.
     """
-    return fixed_part.size + body + topic + PROPERTIES.size + properties
+    return head.size + body + topic + PROPERTIES.size + properties
 
 
-def join_record(
-    fixed_part: bytes, body: bytes | memoryview, topic: bytes, properties: bytes
-) -> bytes:
-    """Return a record: its packed fixed part (see FIXED_PARTS) and the fields after it.
+def join_record(head: bytes, body: bytes | memoryview, topic: bytes, properties: bytes) -> bytes:
+    """Return a record: its packed head (see HEADS) and the fields after it.
 
     `topic` includes the topic's length field.
 
     Raises struct.error for properties that do not fit their field.
     """
-    return b"".join((fixed_part, body, topic, PROPERTIES.pack(len(properties)), properties))
+    return b"".join((head, body, topic, PROPERTIES.pack(len(properties)), properties))
 
 
 class RecordError(ValueError):
@@ -238,6 +259,11 @@ class MessageExt:
         return names[(self.sys_flag & SYS_FLAG_TRANSACTION_MASK) >> 2]
 
 
+def is_dispatched(sys_flag: int) -> bool:
+    """Return whether a message is dispatched to its queue: it belongs to no transaction, or to a committed one."""
+    return sys_flag & SYS_FLAG_TRANSACTION_MASK in DISPATCHED_TRANSACTIONS
+
+
 def body_crc(body: bytes | memoryview) -> int:
     """Return the CRC-32 of a body, with the top bit of the CRC cleared (`UtilAll.crc32`); 0 for an empty body."""
     return crc32(body) & 0x7FFFFFFF
@@ -250,22 +276,13 @@ def read_size_and_magic(buffer: bytes | memoryview, position: int) -> tuple[int,
 
 def read_size_and_physical_offset(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
     """Return TOTALSIZE and PHYSICALOFFSET of a record. The caller has checked that MIN_RECORD_BYTES are left."""
-    head = HEAD.unpack_from(buffer, position)
-    return head[0], head[6]
+    return _SIZE_AND_PHYSICAL_OFFSET.unpack_from(buffer, position)
 
 
 def read_store_timestamp(record: bytes | memoryview) -> int:
     """Return STORETIMESTAMP (ms) of the record at the start of a buffer of at least MIN_RECORD_BYTES."""
-    is_v6 = HEAD.unpack_from(record)[7] & SYS_FLAG_BORN_HOST_V6
-    position = HEAD.size + (HOST_V6_BYTES if is_v6 else HOST_V4_BYTES)
-    return int(STORE_TIMESTAMP.unpack_from(record, position)[0])
-
-
-def body_length_position(sys_flag: int) -> int:
-    """Return the position of the body's length, counted from the start of a record with these flags."""
-    born = HOST_V6_BYTES if sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_BYTES
-    store = HOST_V6_BYTES if sys_flag & SYS_FLAG_STORE_HOST_V6 else HOST_V4_BYTES
-    return HEAD.size + born + STORE_TIMESTAMP.size + store + TAIL.size - 4
+    head = HEADS[_SYS_FLAG.unpack_from(record)[0] & SYS_FLAG_HOSTS_V6]
+    return int(head.reader("store_timestamp").unpack_from(record)[0])
 
 
 def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
@@ -281,18 +298,12 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     """
     if end - position < MIN_RECORD_BYTES:
         raise RecordError(f"{end - position} bytes are too few for a record")
-    total_bytes, magic, _, _, _, _, _, sys_flag, _ = HEAD.unpack_from(buffer, position)
+    total_bytes, magic, sys_flag = _SIZE_MAGIC_FLAG.unpack_from(buffer, position)
     if magic not in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2):
         raise RecordError(f"magic 0x{magic & 0xFFFFFFFF:08X} is not a message's")
-    cursor = (
-        position
-        + HEAD.size
-        + (HOST_V6_BYTES if sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_BYTES)
-    )
-    store_timestamp_position = cursor
-    cursor += 8 + (HOST_V6_BYTES if sys_flag & SYS_FLAG_STORE_HOST_V6 else HOST_V4_BYTES)
-    _, _, body_bytes = _unpack(TAIL, buffer, position, cursor, end)
-    body_position = cursor + TAIL.size
+    head = HEADS[sys_flag & SYS_FLAG_HOSTS_V6]
+    body_position = position + head.size
+    (body_bytes,) = _unpack(BODY, buffer, position, body_position - BODY.size, end)
     body_bytes = max(body_bytes, 0)
     topic_length = TOPIC_V1 if magic == MESSAGE_MAGIC else TOPIC_V2
     topic_position = body_position + body_bytes + topic_length.size
@@ -310,17 +321,13 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     if total_bytes != stop - position:
         # The broker copies hosts, topic and properties one by one into a byte array of TOTALSIZE bytes. If one of them
         # does not fit, the broker throws, and never reaches the next record.
-        host_bytes = (
-            HOST_V6_BYTES
-            if sys_flag & (SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
-            else HOST_V4_BYTES
-        )
+        host_bytes = HOST_V6_BYTES if sys_flag & SYS_FLAG_HOSTS_V6 else HOST_V4_BYTES
         if total_bytes < max(host_bytes, topic_bytes, properties_bytes):
             raise RecordError(f"TOTALSIZE {total_bytes} is smaller than one of the record's parts")
         raise SizeMismatchError(total_bytes, stop - position)
     return RecordLayout(
-        position, total_bytes, magic, sys_flag, store_timestamp_position, body_position, body_bytes,
-        topic_position, topic_bytes, properties_position, properties_bytes,
+        position, total_bytes, magic, sys_flag, position + head.positions["store_timestamp"],
+        body_position, body_bytes, topic_position, topic_bytes, properties_position, properties_bytes,
     )  # fmt: skip
 
 
@@ -330,7 +337,7 @@ def is_proven(buffer: bytes | memoryview, position: int, end: int, physical_offs
         layout = locate(buffer, position, end)
     except RecordError:
         return False
-    stated_offset = HEAD.unpack_from(buffer, position)[6]
+    (stated_offset,) = PHYSICAL_OFFSET.unpack_from(buffer, position)
     return stated_offset == physical_offset and crc_matches(buffer, layout)
 
 
@@ -342,7 +349,7 @@ def crc_matches(buffer: bytes | memoryview, layout: RecordLayout) -> bool:
     if not layout.body_bytes:
         return True
     body = memoryview(buffer)[layout.body_position : layout.body_position + layout.body_bytes]
-    return bool(HEAD.unpack_from(buffer, layout.position)[2] == body_crc(body))
+    return bool(_BODY_CRC.unpack_from(buffer, layout.position)[0] == body_crc(body))
 
 
 def decode(buffer: bytes | memoryview, position: int = 0, end: int | None = None) -> MessageExt:
@@ -352,12 +359,11 @@ def decode(buffer: bytes | memoryview, position: int = 0, end: int | None = None
 
 def decode_located(buffer: bytes | memoryview, layout: RecordLayout) -> MessageExt:
     """Decode the record for which `locate` returned this layout."""
-    position = layout.position
-    total, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = (
-        HEAD.unpack_from(buffer, position)
-    )
-    store_position = layout.store_timestamp_position
-    reconsume_times, prepared_offset, _ = TAIL.unpack_from(buffer, layout.body_position - TAIL.size)
+    head = HEADS[layout.sys_flag & SYS_FLAG_HOSTS_V6]
+    (
+        total, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp, born_host,
+        store_timestamp, store_host, reconsume_times, prepared_offset, _,
+    ) = head.struct.unpack_from(buffer, layout.position)  # fmt: skip
     return MessageExt(
         topic=decode_utf8(_part(buffer, layout.topic_position, layout.topic_bytes)),
         queue_id=queue_id,
@@ -367,14 +373,10 @@ def decode_located(buffer: bytes | memoryview, layout: RecordLayout) -> MessageE
         flag=flag,
         sys_flag=sys_flag,
         body_crc=crc,
-        born_timestamp=born,
-        born_host=decode_host(
-            _part(buffer, position + HEAD.size, store_position - position - HEAD.size)
-        ),
-        store_timestamp=STORE_TIMESTAMP.unpack_from(buffer, store_position)[0],
-        store_host=decode_host(
-            bytes(buffer[store_position + 8 : layout.body_position - TAIL.size])
-        ),
+        born_timestamp=born_timestamp,
+        born_host=decode_host(born_host),
+        store_timestamp=store_timestamp,
+        store_host=decode_host(store_host),
         reconsume_times=reconsume_times,
         prepared_transaction_offset=prepared_offset,
         body=_part(buffer, layout.body_position, layout.body_bytes),
@@ -398,19 +400,19 @@ def encode(message: MessageExt) -> bytes:
             f"properties of {len(message.properties_bytes)} bytes exceed {MAX_PROPERTIES_BYTES}"
         )
     # Set the IPv6 flags according to the hosts themselves, because `message.sys_flag` may not match the hosts.
-    sys_flag = message.sys_flag & ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
-    sys_flag |= SYS_FLAG_BORN_HOST_V6 if len(born) == HOST_V6_BYTES else 0
-    sys_flag |= SYS_FLAG_STORE_HOST_V6 if len(store) == HOST_V6_BYTES else 0
-    fixed_part, properties = FIXED_PARTS[len(born), len(store)], message.properties_bytes
+    hosts_flags = SYS_FLAG_BORN_HOST_V6 if len(born) == HOST_V6_BYTES else 0
+    hosts_flags |= SYS_FLAG_STORE_HOST_V6 if len(store) == HOST_V6_BYTES else 0
+    sys_flag = message.sys_flag & ~SYS_FLAG_HOSTS_V6 | hosts_flags
+    head, properties = HEADS[hosts_flags], message.properties_bytes
     topic = topic_length.pack(len(topic)) + topic
-    head = fixed_part.pack(
-        record_bytes(fixed_part, len(message.body), len(topic), len(properties)),
+    fields = head.struct.pack(
+        record_bytes(head, len(message.body), len(topic), len(properties)),
         message.magic, body_crc(message.body), message.queue_id, message.flag,
         message.queue_offset, message.physical_offset, sys_flag, message.born_timestamp,
         born, message.store_timestamp, store,
         message.reconsume_times, message.prepared_transaction_offset, len(message.body),
     )  # fmt: skip
-    return join_record(head, message.body, topic, properties)
+    return join_record(fields, message.body, topic, properties)
 
 
 def encode_blank(remaining_bytes: int) -> bytes:

@@ -11,12 +11,13 @@ the first queue offset of a queue is above 0, its first file begins with pre-bla
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_ENTRY = struct.Struct(">qiq")
-ENTRY_BYTES = _ENTRY.size
+from reput.format.layout import Layout
+
+ENTRY = Layout(physical_offset="q", size="i", tags_code="q")
+ENTRY_BYTES = ENTRY.size
 """Size of an entry (`ConsumeQueue.CQ_STORE_UNIT_SIZE`)."""
 
 
@@ -38,13 +39,30 @@ PRE_BLANK = ConsumeQueueEntry(0, 2**31 - 1, 0)
 
 def decode_entry(data: bytes | memoryview, position: int = 0) -> ConsumeQueueEntry:
     """Return the entry at byte `position`. Raises struct.error when fewer than 20 bytes are left."""
-    return ConsumeQueueEntry(*_ENTRY.unpack_from(data, position))
+    return ConsumeQueueEntry(*ENTRY.struct.unpack_from(data, position))
 
 
 def decode_entries(data: bytes) -> Iterator[ConsumeQueueEntry]:
     """Yield the entries in these bytes. Raises struct.error for an incomplete entry at the end."""
-    return map(ConsumeQueueEntry._make, _ENTRY.iter_unpack(data))
+    return map(ConsumeQueueEntry._make, ENTRY.struct.iter_unpack(data))
 
 
 def encode_entry(entry: ConsumeQueueEntry) -> bytes:
-    return _ENTRY.pack(*entry)
+    return ENTRY.struct.pack(*entry)
+
+
+def may_skew(before: int, after: int, taken: int) -> bool:
+    """Return whether a broker can have written two successive entries with the lags `before` and `after`.
+
+    The entries belong to a light queue (%LMQ%). The lag of an entry is its message's queue offset minus the entry's
+    index in the queue. A 5.x broker also gives queue offsets of light queues to messages of open and rolled-back
+    transactions. These messages get no entry, and the next entry is appended at the queue's end. A restarted broker
+    counts from this end (`LmqDispatch.updateLmqOffsets`, `ConsumeQueue.putMessagePositionInfo`,
+    `AbstractConsumeQueueStore.setTopicQueueTable`, tag rocketmq-all-5.3.3).
+
+    Args:
+        before: Lag of the first entry.
+        after: Lag of the second entry.
+        taken: Number of messages between the two that got a queue offset, but no entry.
+    """
+    return 0 <= after - before <= taken or 0 <= after <= taken

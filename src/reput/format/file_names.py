@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from reput.format.java_integer import parse_int64
+from reput.format.java_integer import decimal_number, parse_int64
 from reput.format.java_string import encode_utf8
 
 COMMIT_LOG_FOLDER = "commitlog"
@@ -89,10 +89,7 @@ def offset_file_name(offset: int) -> str:
 
 def parse_offset_file_name(name: str) -> int | None:
     """Return the offset that a file name consists of; None if the name is not an offset of 20 digits."""
-    # `isdigit` alone would also accept digits of other scripts.
-    if len(name) == _OFFSET_DIGITS and name.isascii() and name.isdigit():
-        return int(name)
-    return None
+    return decimal_number(name, _OFFSET_DIGITS) if len(name) == _OFFSET_DIGITS else None
 
 
 def is_folder_name(topic: str) -> bool:

@@ -17,24 +17,27 @@ In RocketMQ: hashSlotSize, indexSize.
 
 from __future__ import annotations
 
-import struct
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from reput.format.java_string import hash_code, hash_codes
+from reput.format.layout import Layout
 
 # NumPy is imported only for typing: a query by key does not need it.
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-_HEADER = struct.Struct(">qqqqii")
-_ITEM = struct.Struct(">iqii")
+HEADER = Layout(
+    begin_timestamp="q", end_timestamp="q", begin_physical_offset="q", end_physical_offset="q",
+    hash_slot_count="i", index_count="i",
+)  # fmt: skip
+ITEM = Layout(key_hash="i", physical_offset="q", time_diff_s="i", previous="i")
 _INT32_MAX = 0x7FFFFFFF
-HEADER_BYTES = _HEADER.size
+HEADER_BYTES = HEADER.size
 """Size of the header (`IndexHeader.INDEX_HEADER_SIZE`)."""
 SLOT_BYTES = 4
-ITEM_BYTES = _ITEM.size
+ITEM_BYTES = ITEM.size
 
 
 class IndexHeader(NamedTuple):
@@ -140,17 +143,17 @@ def item_position(hash_slots: int, item: int) -> int:
 
 def decode_header(data: bytes | memoryview) -> IndexHeader:
     """Return the header. Raises struct.error when fewer than 40 bytes are given."""
-    return IndexHeader(*_HEADER.unpack_from(data))
+    return IndexHeader(*HEADER.struct.unpack_from(data))
 
 
 def encode_header(header: IndexHeader) -> bytes:
-    return _HEADER.pack(*header)
+    return HEADER.struct.pack(*header)
 
 
 def decode_item(data: bytes | memoryview, position: int = 0) -> IndexItem:
     """Return the item at byte `position`. Raises struct.error when fewer than 20 bytes are left."""
-    return IndexItem(*_ITEM.unpack_from(data, position))
+    return IndexItem(*ITEM.struct.unpack_from(data, position))
 
 
 def encode_item(item: IndexItem) -> bytes:
-    return _ITEM.pack(*item)
+    return ITEM.struct.pack(*item)

@@ -1,4 +1,4 @@
-"""Java's integers: `Integer.parseInt`, `Long.parseLong`, and the wrap-around of a long."""
+"""Integers in texts, as Java parses them (`Integer.parseInt`, `Long.parseLong`), and the wrap-around of a long."""
 
 from __future__ import annotations
 
@@ -22,6 +22,16 @@ def parse_int32(text: str) -> int:
 def parse_int64(text: str) -> int:
     """Return the integer that `Long.parseLong(text)` returns. Raises ValueError where Java throws."""
     return _parse(text, 64)
+
+
+def decimal_number(text: str | bytes, most_digits: int) -> int | None:
+    """Return the number in a text of 1 to `most_digits` decimal digits; None for any other text.
+
+    For texts from a store, which may be hostile: Python refuses to convert thousands of digits.
+    """
+    # `isdigit` alone would also accept digits of other scripts.
+    is_number = len(text) <= most_digits and text.isdigit() and text.isascii()
+    return int(text) if is_number else None
 
 
 def wrap_int64(value: int) -> int:

@@ -7,18 +7,19 @@ fills the column, and for JSON an attribute of `reput.format.commit_log.MessageE
 
 from __future__ import annotations
 
-import struct
 from typing import Literal, NamedTuple
 
 from reput.format.commit_log import (
     BORN_HOST_POSITION,
     BORN_TIMESTAMP_POSITION,
     FLAG_POSITION,
+    HEAD,
+    PREPARED_OFFSET_POSITION,
     QUEUE_ID_POSITION,
     QUEUE_OFFSET_POSITION,
+    RECONSUME_TIMES_POSITION,
     STORE_TIMESTAMP,
     SYS_FLAG_POSITION,
-    TAIL,
 )
 
 FieldType = Literal[
@@ -73,8 +74,8 @@ class MessageField(NamedTuple):
 
 _STORE_TIMESTAMP = Place("store_timestamp", 0)
 _STORE_HOST = Place("store_timestamp", STORE_TIMESTAMP.size)
-_RECONSUME_TIMES = Place("body", -TAIL.size)
-_PREPARED_OFFSET = Place("body", struct.calcsize(">i") - TAIL.size)
+_RECONSUME_TIMES = Place("body", RECONSUME_TIMES_POSITION - HEAD.size)
+_PREPARED_OFFSET = Place("body", PREPARED_OFFSET_POSITION - HEAD.size)
 
 FIELDS = (
     MessageField("store", "text"),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from reput.format.java_integer import decimal_number
 from reput.format.java_json import parse_java_json
 
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
@@ -99,10 +100,11 @@ def decode_checkpoint(body: bytes) -> PopCheckpoint:
     bits = _number(found, "bm")
     offsets = tuple(key.start_offset + steps[number] for number in range(count))
     acked = frozenset(offset for number, offset in enumerate(offsets) if bits >> number & 1)
-    puts = found.get("rp") or "0"
-    if not isinstance(puts, str) or not puts.isdigit() or len(puts) > _MOST_DIGITS:
+    text = found.get("rp") or "0"
+    puts = decimal_number(text, _MOST_DIGITS) if isinstance(text, str) else None
+    if puts is None:
         raise ValueError("field rp is not a number")
-    return PopCheckpoint(key, _number(found, "it"), offsets, acked, int(puts))
+    return PopCheckpoint(key, _number(found, "it"), offsets, acked, puts)
 
 
 def decode_ack(body: bytes) -> tuple[PopKey, tuple[int, ...]]:
@@ -129,7 +131,8 @@ def decode_ordered(key: str, queue_id: str, found: Any) -> OrderedPop:
     """
     # Neither topics nor groups may contain "@", so the separator is unambiguous.
     topic, separator, group = key.rpartition("@")
-    if not (topic and separator and group and queue_id.isdigit() and len(queue_id) <= _MOST_DIGITS):
+    queue = decimal_number(queue_id, _MOST_DIGITS)
+    if not (topic and separator and group) or queue is None:
         raise ValueError("the entry does not name a topic, a group and a queue id")
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")
@@ -145,7 +148,7 @@ def decode_ordered(key: str, queue_id: str, found: Any) -> OrderedPop:
     acked = frozenset(one for number, one in enumerate(offsets) if bits >> number % 64 & 1)
     usual = pop_time + _number({"i": found.get("i") or 0}, "i")
     visible = {one: times.get(str(one), usual) for one in offsets}
-    return OrderedPop(group, topic, int(queue_id), pop_time, offsets, acked, visible)
+    return OrderedPop(group, topic, queue, pop_time, offsets, acked, visible)
 
 
 def decode_record(value: bytes) -> PopRecord:

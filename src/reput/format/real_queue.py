@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reput.format.group_topics import popped_topics
+from reput.format.java_integer import decimal_number
 from reput.format.properties import (
     DEAD_LETTER_TOPIC_PREFIX,
     DISCARDED_HALF_TOPIC,
@@ -29,14 +30,11 @@ _MOST_QUEUE_ID, _MOST_DIGITS = (1 << 31) - 1, 20
 
 def held_queue(properties: Mapping[str, str]) -> tuple[str, int] | None:
     """Return the topic and queue in REAL_TOPIC and REAL_QID; None if they are missing or malformed."""
-    topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
-    # Python refuses to convert thousands of digits, and a store may contain a forged property.
-    if not topic or not (
-        queue_id.isascii() and queue_id.isdigit() and len(queue_id) <= _MOST_DIGITS
-    ):
+    topic = properties.get(REAL_TOPIC)
+    queue_id = decimal_number(properties.get(REAL_QUEUE_ID, ""), _MOST_DIGITS)
+    if not topic or queue_id is None or queue_id > _MOST_QUEUE_ID:
         return None
-    number = int(queue_id)
-    return (topic, number) if number <= _MOST_QUEUE_ID else None
+    return topic, queue_id
 
 
 def is_meant_for_another(topic: str) -> bool:

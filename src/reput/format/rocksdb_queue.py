@@ -23,17 +23,17 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry
+from reput.format.consume_queue import ENTRY, ConsumeQueueEntry
 from reput.format.java_string import decode_utf8, encode_utf8
+from reput.format.layout import Layout
 
 ENTRIES_FAMILY, OFFSETS_FAMILY = "default", "offset"
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
 _INT, _LONG = struct.Struct(">i"), struct.Struct(">q")
-_VALUE = struct.Struct(">qiqq")
+VALUE = Layout(**ENTRY.codes, store_timestamp="q")
 _OFFSETS = struct.Struct(">qq")
 _SEPARATOR = b"\x01"
-VALUE_BYTES = _VALUE.size
-assert ENTRY_BYTES + _LONG.size == VALUE_BYTES
+VALUE_BYTES = VALUE.size
 
 
 class QueueEnd(NamedTuple):
@@ -68,12 +68,12 @@ def decode_value(value: bytes) -> tuple[ConsumeQueueEntry, int] | None:
     """Return the entry in a value, and its store timestamp (ms). Return None if the value is not an entry."""
     if len(value) != VALUE_BYTES:
         return None
-    physical_offset, size, tags_code, store_timestamp = _VALUE.unpack(value)
+    physical_offset, size, tags_code, store_timestamp = VALUE.struct.unpack(value)
     return ConsumeQueueEntry(physical_offset, size, tags_code), store_timestamp
 
 
 def encode_value(entry: ConsumeQueueEntry, store_timestamp: int) -> bytes:
-    return _VALUE.pack(*entry, store_timestamp)
+    return VALUE.struct.pack(*entry, store_timestamp)
 
 
 def end_key(topic: str, queue_id: int, which: bytes = b"max") -> bytes:

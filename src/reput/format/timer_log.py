@@ -17,13 +17,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from reput.format.commit_log import BLANK_MAGIC
+from reput.format.java_integer import decimal_number
 from reput.format.properties import REAL_TOPIC, TIMER_OUT_MS, TIMER_RECALLED, UNIQ_KEY
 
 _UNIT = struct.Struct(">iqiqiqiiq")
 TIMER_UNIT_BYTES = _UNIT.size
 _ROLLED, _DELETE = 2, 4
 _CHECKPOINT, _LONG = struct.Struct(">qq"), struct.Struct(">q")
-# A longer number in a property is ignored.
 _MOST_DIGITS = 18
 
 
@@ -118,5 +118,4 @@ def decode_timer_queue_offset(data: bytes) -> int:
 
 def timer_due_ms(properties: Mapping[str, str]) -> int:
     """Return the time (ms) at which a timer message is due; 0 if its properties do not state it."""
-    text = properties.get(TIMER_OUT_MS, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
+    return decimal_number(properties.get(TIMER_OUT_MS, ""), _MOST_DIGITS) or 0

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from reput.format.java_integer import decimal_number
 from reput.format.java_string import decode_utf8
 
 _ENTRY_END, _FIELD_END = "\x02", "\x01"
@@ -79,8 +80,7 @@ def _entry(fields: list[str]) -> TraceEntry:
 
 def _number(text: str) -> int | None:
     """Return a number; None for other texts, and for numbers beyond 64 bits."""
-    is_number = text.isascii() and text.isdigit() and len(text) <= 18
-    return int(text) if is_number else None
+    return decimal_number(text, 18)
 
 
 def _truth(text: str) -> bool | None:

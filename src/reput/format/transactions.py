@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from reput.format.commit_log import MessageExt
+from reput.format.java_integer import decimal_number
 from reput.format.properties import (
     HALF_OFFSET,
     HALF_TOPIC,
@@ -18,9 +19,8 @@ from reput.format.properties import (
 )
 
 _SEPARATOR = b","
-# Longer numbers are ignored, because a hostile message could contain thousands of digits. A queue offset is a Java
-# long, with at most 19 digits. Brokers ask a producer about a transaction only a few times, so 9 digits are enough for
-# the number of these checks.
+# A queue offset is a Java long, with at most 19 digits. Brokers ask a producer about a transaction only a few times, so
+# 9 digits are enough for the number of these checks.
 _MOST_DIGITS, _MOST_TIMES_DIGITS = 19, 9
 
 
@@ -30,9 +30,9 @@ def decided_offsets(op_body: bytes) -> Iterator[int]:
     The body contains one offset in 4.9, and several offsets separated by commas in 5.x.
     """
     for part in op_body.split(_SEPARATOR):
-        text = part.strip()
-        if text.isdigit() and len(text) <= _MOST_DIGITS:
-            yield int(text)
+        offset = decimal_number(part.strip(), _MOST_DIGITS)
+        if offset is not None:
+            yield offset
 
 
 def half_place(half: MessageExt) -> tuple[str, int]:
@@ -48,9 +48,8 @@ def decided_places(op: MessageExt) -> set[tuple[str, int]]:
     """
     if op.topic != ROCKSDB_OP_TOPIC:
         return {(HALF_TOPIC, number) for number in decided_offsets(op.body)}
-    text = op.properties.get(HALF_OFFSET, "")
-    is_number = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
-    return {(ROCKSDB_HALF_TOPIC, int(text))} if is_number else set()
+    offset = decimal_number(op.properties.get(HALF_OFFSET, ""), _MOST_DIGITS)
+    return set() if offset is None else {(ROCKSDB_HALF_TOPIC, offset)}
 
 
 def check_times(half_properties: Mapping[str, str]) -> int:
@@ -59,5 +58,4 @@ def check_times(half_properties: Mapping[str, str]) -> int:
     Before each such check, the broker stores a copy of the half message. A property of the copy has the number of
     checks, including this check.
     """
-    text = half_properties.get(TRANSACTION_CHECK_TIMES, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_TIMES_DIGITS else 0
+    return decimal_number(half_properties.get(TRANSACTION_CHECK_TIMES, ""), _MOST_TIMES_DIGITS) or 0

@@ -24,10 +24,10 @@ from reput.base import Closing
 from reput.errors import FormatError, StoreChangedError, StoreNotFoundError
 from reput.format.archive import LogFile, Snapshot
 from reput.format.archive_index import MOST_QUEUE_OFFSET, QueueRows
-from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, BATCH_ENTRY_DTYPE, NOT_COMPACTED
+from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, NOT_COMPACTED
 from reput.format.commit_log import MIN_RECORD_BYTES
-from reput.format.consume_queue import ENTRY_BYTES
-from reput.format.dtypes import ENTRY_DTYPE
+from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
+from reput.format.dtypes import BATCH_ENTRY_DTYPE, ENTRY_DTYPE
 from reput.format.file_names import (
     ARCHIVE_MANIFEST,
     BATCH_QUEUE_FOLDER,
@@ -37,16 +37,13 @@ from reput.format.file_names import (
     offset_file_name,
     parse_offset_file_name,
 )
+from reput.format.java_integer import decimal_number
 from reput.io.archive import Archive, ParquetIndex, opened, path_of
 from reput.io.places import LOCAL_ARCHIVE
 
+_MOST_ID_DIGITS = 10
 # Bytes per read in a search for a byte that is not zero.
 _LEAST_STEP_BYTES = 1 << 20
-_PRE_BLANK_BYTES = (1 << 31) - 1
-"""Value of the field `size` in the entries that a broker writes before the first message of a queue.
-
-The broker's method is ConsumeQueue.fillPreBlank.
-"""
 # A damaged index could state any queue offset. A listing of all files up to this offset would exhaust memory and time.
 _MOST_QUEUE_FILES = 1 << 17
 """Maximum number of queue files in an archived store, in addition to the first file of each queue.
@@ -381,13 +378,14 @@ class ArchiveStorage:
         where, folders = f"{self.root}/{inside}", self._folders[kind]
         queue_ids = folders.get(parts[0], ()) if parts else ()
         if len(parts) < 2:
-            for queue_id in queue_ids if parts else folders:
-                if name in (None, str(queue_id)):
-                    yield ArchiveEntry(f"{where}/{queue_id}", 0, True)
+            for folder in map(str, queue_ids if parts else folders):
+                if name in (None, folder):
+                    yield ArchiveEntry(f"{where}/{folder}", 0, True)
             return
-        if len(parts) > 2 or not parts[1].isdigit() or int(parts[1]) not in queue_ids:
+        queue_id = decimal_number(parts[1], _MOST_ID_DIGITS)
+        if len(parts) > 2 or queue_id is None or queue_id not in queue_ids:
             return
-        queue = self._queues[parts[0], int(parts[1])]
+        queue = self._queues[parts[0], queue_id]
         count, entry_bytes = self._layout(queue)
         size, numbers = count * entry_bytes, self._files_of(queue)
         if name is not None:
@@ -457,7 +455,7 @@ class ArchiveStorage:
         """Return entries of a queue as its ConsumeQueue files have them; zeros for entries that were not archived."""
         entries = np.zeros(stop - first, ENTRY_DTYPE)
         # Like a broker, put pre-blank entries before the first message of a queue.
-        entries["size"][: max(queue.begin - first, 0)] = _PRE_BLANK_BYTES
+        entries["size"][: max(queue.begin - first, 0)] = PRE_BLANK.size
         # If two messages have the same queue offset, the entry belongs to the first one. So write the last rows first,
         # and let earlier rows overwrite them.
         for index, rows in reversed(queue.spans):
@@ -486,13 +484,13 @@ class ArchiveStorage:
             return
         # A hole is a range of the log that was never archived. A missing message lies between the messages of the known
         # entries before and after it. If a hole lies between these two, the message may be in the hole.
-        used = np.flatnonzero(~is_unused & (entries["size"] != _PRE_BLANK_BYTES))
+        used = np.flatnonzero(~is_unused & (entries["size"] != PRE_BLANK.size))
         unused = np.flatnonzero(is_unused)
         after = np.searchsorted(used, unused)
         offsets = np.concatenate([[-1], entries["physical_offset"][used], [MOST_QUEUE_OFFSET]])
         for begin, end in self._holes:
             is_unused[unused[(offsets[after] < end) & (begin <= offsets[after + 1])]] = False
-        entries["size"][is_unused] = _PRE_BLANK_BYTES
+        entries["size"][is_unused] = PRE_BLANK.size
 
     @cached_property
     def _holes(self) -> tuple[tuple[int, int], ...]:

@@ -12,12 +12,7 @@ import zlib
 import numpy as np
 import numpy.typing as npt
 
-from reput.format.commit_log import (
-    BODY_CRC_POSITION,
-    SYS_FLAG_BORN_HOST_V6,
-    SYS_FLAG_STORE_HOST_V6,
-    body_length_position,
-)
+from reput.format.commit_log import BODY_CRC_POSITION
 from reput.kernels.carryless import (
     FOLD_16_HIGH,
     FOLD_16_LOW,
@@ -26,14 +21,12 @@ from reput.kernels.carryless import (
     FOLDS,
     fold,
 )
-from reput.kernels.integers import byte_at, read_i32, word_at
+from reput.kernels.integers import WORD_BYTES, byte_at, read_i32, word_at
 from reput.kernels.jit import njit
 from reput.kernels.llvm import HAS_NUMBA
+from reput.kernels.record_walk import body_bytes_before, body_of
 
 _STRIDE = 8
-_BODY_LENGTH_POSITION = body_length_position(0)
-_BORN_V6, _STORE_V6 = SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
-_WIDER_HOST_BYTES = body_length_position(SYS_FLAG_BORN_HOST_V6) - body_length_position(0)
 
 
 def _make_tables() -> npt.NDArray[np.uint32]:
@@ -74,9 +67,9 @@ def _eight_bytes(tables, value, word):
 
 @njit(inline="always")
 def _by_tables(tables, data, start, stop, value):
-    while start + 8 <= stop:
+    while start + WORD_BYTES <= stop:
         value = _eight_bytes(tables, value, word_at(data, start))
-        start += 8
+        start += WORD_BYTES
     while start < stop:
         value = np.int64(tables[0, (value ^ byte_at(data, start)) & 0xFF]) ^ (value >> 8)
         start += 1
@@ -170,13 +163,9 @@ def find_wrong_bodies(data, position, sys_flag, wrong):
     """
     found = 0
     for record in range(len(position)):
-        body = position[record] + _BODY_LENGTH_POSITION + 4
-        if sys_flag[record] & _BORN_V6 != 0:
-            body += _WIDER_HOST_BYTES
-        if sys_flag[record] & _STORE_V6 != 0:
-            body += _WIDER_HOST_BYTES
-        length = read_i32(data, body - 4)
-        if length <= 0:
+        body = body_of(position[record], sys_flag[record])
+        length = body_bytes_before(data, body)
+        if length == 0:
             continue
         stated = read_i32(data, position[record] + BODY_CRC_POSITION)
         if length > len(data) - body or crc32(data, body, body + length) & 0x7FFFFFFF != stated:

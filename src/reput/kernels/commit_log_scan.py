@@ -21,7 +21,7 @@ from reput.format.commit_log import (
     SYS_FLAG_TRANSACTION_MASK,
 )
 from reput.kernels.integers import byte_at, read_i32, read_i64, same_bytes, wrapped_sum
-from reput.kernels.java_hash import hash_unit, java_hash, positive_hash, signed_hash
+from reput.kernels.java_hash import hash_before_key, java_hash, positive_hash, signed_hash
 from reput.kernels.jit import njit
 from reput.kernels.properties_scan import (
     find_index_properties,
@@ -58,6 +58,7 @@ _LMQ_PREFIX = np.frombuffer(b"%LMQ%", np.uint8)
 _DELAY = np.frombuffer(b"DELAY", np.uint8)
 _QUEUE_NAMES = np.frombuffer(b"INNER_MULTI_DISPATCH", np.uint8)
 _QUEUE_OFFSETS = np.frombuffer(b"INNER_MULTI_QUEUE_OFFSET", np.uint8)
+_COMMA = ord(",")
 _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
 
 
@@ -161,8 +162,7 @@ def scan_records(
             sys_flag & SYS_FLAG_TRANSACTION_MASK != SYS_FLAG_ROLLBACK
             and physical_offset >= end_offset
         ):
-            # 35 is the # between topic and key.
-            prefix = hash_unit(topic_hash, 35)
+            prefix = hash_before_key(topic_hash)
             if unique < unique_stop:
                 key_hash[key_row] = positive_hash(java_hash(data, unique, unique_stop, prefix))
                 key_row += 1
@@ -241,7 +241,7 @@ def _add_multi(
 
 @njit(inline="always")
 def _part_end(data, position, stop):
-    while position < stop and byte_at(data, position) != 44:
+    while position < stop and byte_at(data, position) != _COMMA:
         position += 1
     return position
 
@@ -249,12 +249,12 @@ def _part_end(data, position, stop):
 @njit(cache=True, nogil=True)
 def _parts(data, start, stop):
     """Count the parts between commas as Java's split does: empty parts at the end do not count."""
-    while stop > start and byte_at(data, stop - 1) == 44:
+    while stop > start and byte_at(data, stop - 1) == _COMMA:
         stop -= 1
     if stop == start:
         return 0
     count = 1
     for position in range(start, stop):
-        if byte_at(data, position) == 44:
+        if byte_at(data, position) == _COMMA:
             count += 1
     return count

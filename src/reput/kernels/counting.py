@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from reput.kernels.integers import prefetch, swap32
+from reput.kernels.entry_words import ITEM_HASH, signed_word, slot_of
+from reput.kernels.integers import prefetch
 from reput.kernels.jit import njit
 
 # Hashes that are divisible by this number are sampled, to estimate the number of distinct hashes.
@@ -67,30 +68,19 @@ def count_messages(
     return before_ms, longest
 
 
-@njit(inline="always")
-def _as_int32(word):
-    """Return a 32-bit word as a Java int."""
-    return np.int32(np.int64(word ^ 0x80000000) - 0x80000000)
-
-
 @njit(cache=True, nogil=True)
 def count_slots(items, lengths, sample):
     """Count items of an IndexFile by slot, and sample their hashes; return the number of samples.
 
-    items    uint32[n, 5], big endian as in the file
+    items    RawEntries, big endian as in the file
     lengths  int32[hash_slots], increased here
     sample   int32[n], set to the hashes that are divisible by SAMPLE and not negative
     """
-    sampled, slots = 0, np.uint32(len(lengths))
+    sampled = 0
     for row in range(len(items)):
-        key_hash = _as_int32(swap32(items[row, 0]))
-        if key_hash >= 0:
-            # 32-bit division is twice as fast as 64-bit division.
-            lengths[np.int64(np.uint32(key_hash) % slots)] += 1
-            if key_hash % SAMPLE == 0:
-                sample[sampled] = key_hash
-                sampled += 1
-        # A negative hash is damaged. It is counted in slot `hash % slots`. As in Python, the remainder is not negative.
-        else:
-            lengths[np.int64(key_hash) % len(lengths)] += 1
+        key_hash = np.int32(signed_word(items[np.uint64(row), ITEM_HASH]))
+        lengths[slot_of(key_hash, len(lengths))] += 1
+        if key_hash >= 0 and key_hash % SAMPLE == 0:
+            sample[sampled] = key_hash
+            sampled += 1
     return sampled

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from reput.kernels.entry_words import (
+    ENTRY_OFFSET,
+    ENTRY_SIZE,
+    ITEM_HASH,
+    ITEM_PREVIOUS,
+    item_offset,
+    read_long,
+)
 from reput.kernels.integers import swap32
 from reput.kernels.jit import njit
 
@@ -18,7 +26,7 @@ def check_items(items, stop, newest):
 
     Return the number of the first impossible item, or `stop`.
 
-    items   uint32[n, 5], the file's bytes from item 0 on
+    items   RawEntries, the file's bytes from item 0 on
     newest  uint32[hash_slots], zeros; after the call, the number of the newest item of each slot
 
     An item must point to the previous item of its slot. Its message must not lie before the previous item's message.
@@ -32,17 +40,17 @@ def check_items(items, stop, newest):
         block = min(_BLOCK, stop - number)
         # A block of slots is read at once, so that the cache misses overlap; see `put_keys`.
         for index in range(block):
-            slot = np.uint64(swap32(items[np.uint64(number + index), np.uint64(0)]) % slot_total)
+            slot = np.uint64(swap32(items[np.uint64(number + index), ITEM_HASH]) % slot_total)
             slots[index] = slot
             touched ^= newest[slot]
         for index in range(block):
             item = items[np.uint64(number)]
             slot = slots[index]
-            high = np.int64(swap32(item[np.uint64(1)]))
-            offset = high << 32 | np.int64(swap32(item[np.uint64(2)]))
-            if swap32(item[np.uint64(0)]) > _INT32_MAX or high > _INT32_MAX or offset < before:
+            offset = item_offset(items, number)
+            # The first item's offset is compared with 0, so no offset may be negative.
+            if swap32(item[ITEM_HASH]) > _INT32_MAX or offset < before:
                 return number
-            if swap32(item[np.uint64(4)]) != newest[slot]:
+            if swap32(item[ITEM_PREVIOUS]) != newest[slot]:
                 return number
             newest[slot] = number
             before = offset
@@ -59,15 +67,13 @@ def written_entries(entries, before):
     An entry is in order if its message comes after the previous entry's message. Pre-blank entries are counted too,
     although they have no message.
 
-    entries  uint32[n, 5], the file's bytes
+    entries  RawEntries, the file's bytes
     before   physical offset of the previous entry's message
     """
     for row in range(len(entries)):
         entry = entries[np.uint64(row)]
-        high = np.int64(swap32(entry[np.uint64(0)]))
-        offset = high << 32 | np.int64(swap32(entry[np.uint64(1)]))
-        size = np.int64(swap32(entry[np.uint64(2)]))
-        if high > _INT32_MAX or size == 0 or size > _INT32_MAX:
+        offset, size = read_long(entry, ENTRY_OFFSET), np.int64(swap32(entry[ENTRY_SIZE]))
+        if offset < 0 or size == 0 or size > _INT32_MAX:
             return row
         if offset == 0 and size == _INT32_MAX:
             continue
@@ -84,15 +90,13 @@ def entries_follow(entries, before):
     An entry is in order if its message does not begin before the end of the previous entry's message. Also return the
     physical offset at which the last message ends.
 
-    entries  uint32[n, 5], the file's bytes
+    entries  RawEntries, the file's bytes
     before   physical offset at which the previous entry's message ends
     """
     for row in range(len(entries)):
         entry = entries[np.uint64(row)]
-        high = np.int64(swap32(entry[np.uint64(0)]))
-        offset = high << 32 | np.int64(swap32(entry[np.uint64(1)]))
-        size = np.int64(swap32(entry[np.uint64(2)]))
-        if high > _INT32_MAX or size == 0 or size > _INT32_MAX or offset < before:
+        offset, size = read_long(entry, ENTRY_OFFSET), np.int64(swap32(entry[ENTRY_SIZE]))
+        if offset < 0 or size == 0 or size > _INT32_MAX or offset < before:
             return row, np.int64(before)
         if (offset == 0 and size == _INT32_MAX) or offset > _INT64_MAX - size:
             return row, np.int64(before)

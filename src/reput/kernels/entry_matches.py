@@ -8,6 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from reput.kernels.entry_words import (
+    ENTRY_OFFSET,
+    ENTRY_SIZE,
+    ENTRY_TAGS_CODE,
+    ITEM_HASH,
+    ITEM_OFFSET,
+    ITEM_SECONDS,
+    has_long,
+)
 from reput.kernels.index_chains import item_seconds
 from reput.kernels.integers import swap32
 from reput.kernels.jit import njit
@@ -24,14 +33,11 @@ def _is_entry_of(message, queue_offset, queue, first, start, count, entries):
     if place < 0 or place >= count[queue]:
         return False
     entry = entries[np.uint64(start[queue] + place)]
-    offset, tags = message.physical_offset, message.tags_code
     return (
-        entry[np.uint64(0)] == swap32((offset >> 32) & 0xFFFFFFFF)
-        and entry[np.uint64(1)] == swap32(offset & 0xFFFFFFFF)
+        has_long(entry, ENTRY_OFFSET, message.physical_offset)
         # In plain Python, `message.size` would be an attribute of NumPy's scalar, not the field.
-        and entry[np.uint64(2)] == swap32(message["size"])
-        and entry[np.uint64(3)] == swap32((tags >> 32) & 0xFFFFFFFF)
-        and entry[np.uint64(4)] == swap32(tags & 0xFFFFFFFF)
+        and entry[ENTRY_SIZE] == swap32(message["size"])
+        and has_long(entry, ENTRY_TAGS_CODE, message.tags_code)
     )
 
 
@@ -43,7 +49,7 @@ def match_queue_entries(messages, multi, offsets, first, start, count, entries, 
     offsets          int64 per message: its actual physical offset
     first, start, count  int64 per queue of the batch: queue offset of its first entry in `entries`, row of this
                          entry, and number of its entries
-    entries          uint32[n, 5], the files' bytes
+    entries          RawEntries, the files' bytes
     matched          int64 per queue, increased here: entries that belong to a message
     """
     for row in range(len(messages)):
@@ -76,7 +82,7 @@ def match_items(messages, key_hash, state, items, begin, first_begin):
                  of the message, KEY_OF_ROW the index of the key within this message, KEY the index of the key within
                  the batch, and ITEM the index of the item in `items`. Other fields are the message times of the first
                  and the last item so far
-    items        uint32[n, 5], the file's bytes
+    items        RawEntries, the file's bytes
     begin        time (ms) from which the seconds of all items except items[0] are counted
     first_begin  time (ms) from which the seconds of items[0] are counted: the previous file's end timestamp if items[0]
                  is the file's first item, else `begin`; ANY_TIME if the seconds of items[0] are not compared
@@ -94,11 +100,10 @@ def match_items(messages, key_hash, state, items, begin, first_begin):
         # The first item of a file states the seconds since the end timestamp of the previous file (`IndexFile.putKey`).
         from_ms = first_begin if item == 0 else begin
         if (
-            found[np.uint64(0)] != swap32(key_hash[np.uint64(key)])
-            or found[np.uint64(1)] != swap32((offset >> 32) & 0xFFFFFFFF)
-            or found[np.uint64(2)] != swap32(offset & 0xFFFFFFFF)
+            found[ITEM_HASH] != swap32(key_hash[np.uint64(key)])
+            or not has_long(found, ITEM_OFFSET, offset)
             or (
-                from_ms != ANY_TIME and found[np.uint64(3)] != swap32(item_seconds(stored, from_ms))
+                from_ms != ANY_TIME and found[ITEM_SECONDS] != swap32(item_seconds(stored, from_ms))
             )
         ):
             is_match = False

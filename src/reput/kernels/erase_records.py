@@ -9,28 +9,27 @@ import numpy as np
 
 from reput.format.commit_log import (
     BODY_CRC_POSITION,
-    MESSAGE_MAGIC_V2,
-    SYS_FLAG_BORN_HOST_V6,
-    SYS_FLAG_COMPRESSED,
-    SYS_FLAG_INNER_BATCH,
-    SYS_FLAG_STORE_HOST_V6,
-    body_length_position,
+    BODY_LENGTH_BYTES,
+    MAGIC_POSITION,
+    PROPERTIES_LENGTH_BYTES,
+    SYS_FLAG_BODY_FORM,
+    SYS_FLAG_POSITION,
 )
-from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES
 from reput.format.record_crc import CRC_PROPERTY, CRC_PROPERTY_BYTES, encode_crc_property
 from reput.kernels.bytes_out import put_byte, put_i16, put_i32
 from reput.kernels.checksum import crc32
-from reput.kernels.integers import byte_at, read_i16, read_i32, same_bytes
+from reput.kernels.integers import byte_at, read_i32, same_bytes
 from reput.kernels.jit import njit
 from reput.kernels.properties_scan import next_property
+from reput.kernels.record_walk import (
+    body_bytes_before,
+    body_of,
+    topic_bytes_before,
+    topic_length_bytes,
+)
 
 SCRATCH_BYTES = 1 << 17
 """Room for a topic and properties. Each is below 32 KiB, but a length and a separator are added to them."""
-_SYS_FLAG_POSITION, _PROPERTIES_LENGTH = 36, 2
-_BODY_FLAGS = SYS_FLAG_COMPRESSED | SYS_FLAG_INNER_BATCH | 64 | 0x700
-"""Flags that state how a body is compressed, and that it has inner messages (64: NEED_UNWRAP)."""
-_LENGTH_POSITION = body_length_position(0)
-_WIDER_HOST_BYTES = HOST_V6_BYTES - HOST_V4_BYTES
 _CRC_NAME = np.frombuffer(f"{CRC_PROPERTY}\x01".encode(), np.uint8).copy()
 _CRC_PROPERTY = np.frombuffer(encode_crc_property(0), np.uint8).copy()
 _CRC_BYTES, _CRC_DIGITS = CRC_PROPERTY_BYTES, 10
@@ -51,19 +50,18 @@ def erase_records(data, position, keeps_body, kept, kept_at, tombstone, scratch)
     bare = 0
     for row in range(len(position)):
         begin = position[row]
-        sys_flag = read_i32(data, begin + _SYS_FLAG_POSITION)
+        sys_flag = read_i32(data, begin + SYS_FLAG_POSITION)
         # The new body is zeros, so clear the flags that would make readers decompress or unwrap it.
         if not keeps_body[row]:
-            put_i32(data, begin + _SYS_FLAG_POSITION, sys_flag & ~_BODY_FLAGS)
-        length_at = _length_at(begin, sys_flag)
-        topic_at = length_at + 4 + max(read_i32(data, length_at), 0)
-        if read_i32(data, begin + 4) == MESSAGE_MAGIC_V2:
-            topic = 2 + read_i16(data, topic_at)
-        else:
-            topic = 1 + byte_at(data, topic_at)
+            put_i32(data, begin + SYS_FLAG_POSITION, sys_flag & ~SYS_FLAG_BODY_FORM)
+        body_at = body_of(begin, sys_flag)
+        magic = read_i32(data, begin + MAGIC_POSITION)
+        length_bytes = topic_length_bytes(magic)
+        topic_at = body_at + body_bytes_before(data, body_at) + length_bytes
+        topic = length_bytes + topic_bytes_before(data, topic_at, magic)
         end = begin + read_i32(data, begin)
         bare += not _erase(
-            data, length_at, topic, end, keeps_body[row], kept, kept_at, tombstone, scratch
+            data, body_at, topic, end, keeps_body[row], kept, kept_at, tombstone, scratch
         )
     # Compute the CRCs last, because they cover the final bytes.
     seal_records(data, position)
@@ -71,16 +69,16 @@ def erase_records(data, position, keeps_body, kept, kept_at, tombstone, scratch)
 
 
 @njit(cache=True, nogil=True)
-def erase_inner(data, length_at, end, kept, kept_at, tombstone, scratch):
+def erase_inner(data, body_at, end, kept, kept_at, tombstone, scratch):
     """Erase messages inside batches, and return the number of messages that are too short for a tombstone.
 
-    length_at, end  int64 per message: position of the length of its body, and end of the message
+    body_at, end  int64 per message: position of its body, and end of the message
 
     The other arguments are as in `erase_records`.
     """
     bare = 0
-    for row in range(len(length_at)):
-        bare += not _erase(data, length_at[row], 0, end[row], 0, kept, kept_at, tombstone, scratch)
+    for row in range(len(body_at)):
+        bare += not _erase(data, body_at[row], 0, end[row], 0, kept, kept_at, tombstone, scratch)
     return bare
 
 
@@ -90,28 +88,18 @@ def seal_records(data, position):
     for row in range(len(position)):
         begin = position[row]
         end = begin + read_i32(data, begin)
-        length_at = _length_at(begin, read_i32(data, begin + _SYS_FLAG_POSITION))
-        body = max(read_i32(data, length_at), 0)
+        body_at = body_of(begin, read_i32(data, begin + SYS_FLAG_POSITION))
+        body = body_bytes_before(data, body_at)
         crc = 0
         if body:
-            crc = crc32(data, length_at + 4, length_at + 4 + body) & 0x7FFFFFFF
+            crc = crc32(data, body_at, body_at + body) & 0x7FFFFFFF
         put_i32(data, begin + BODY_CRC_POSITION, crc)
-        if _has_crc(data, length_at, end):
+        if _has_crc(data, body_at, end):
             crc = crc32(data, begin, end - _CRC_BYTES) & 0x7FFFFFFF
             at = end - 1 - _CRC_DIGITS
             for digit in range(_CRC_DIGITS):
                 put_byte(data, at + digit, 48 + crc % 10)
                 crc //= 10
-
-
-@njit(inline="always")
-def _length_at(begin, sys_flag):
-    at = begin + _LENGTH_POSITION
-    if sys_flag & SYS_FLAG_BORN_HOST_V6:
-        at += _WIDER_HOST_BYTES
-    if sys_flag & SYS_FLAG_STORE_HOST_V6:
-        at += _WIDER_HOST_BYTES
-    return at
 
 
 @njit(inline="always")
@@ -124,18 +112,17 @@ def _has_crc(data, start, end):
 
 
 @njit(cache=True, nogil=True)
-def _erase(data, length_at, topic, end, keeps_body, kept, kept_at, tombstone, scratch):
+def _erase(data, body_at, topic, end, keeps_body, kept, kept_at, tombstone, scratch):
     """Erase body and properties of a record or inner message; return whether a tombstone was written.
 
-    length_at   position of the length of the body
+    body_at     position of the body
     topic       number of bytes of the topic and its length field, which stay between body and properties; 0 for an
                 inner message, which has no topic
     end         end of the record
     keeps_body  1 to erase only the properties, because all messages inside the body are already erased
     """
-    body_at = length_at + 4
-    body = max(read_i32(data, length_at), 0)
-    old = body_at + body + topic + _PROPERTIES_LENGTH
+    body = body_bytes_before(data, body_at)
+    old = body_at + body + topic + PROPERTIES_LENGTH_BYTES
     # First copy the topic and the kept properties to `scratch`, because their old and new places may overlap.
     for index in range(topic):
         scratch[index] = data[body_at + body + index]
@@ -173,13 +160,13 @@ def _erase(data, length_at, topic, end, keeps_body, kept, kept_at, tombstone, sc
     at = body_at + body if keeps_body else body_at
     for index in range(at, end):
         data[index] = 0
-    put_i32(data, length_at, new_body)
+    put_i32(data, body_at - BODY_LENGTH_BYTES, new_body)
     at = body_at + new_body
     for index in range(topic):
         data[at + index] = scratch[index]
     at += topic
-    put_i16(data, at, end - at - _PROPERTIES_LENGTH)
-    at += _PROPERTIES_LENGTH
+    put_i16(data, at, end - at - PROPERTIES_LENGTH_BYTES)
+    at += PROPERTIES_LENGTH_BYTES
     for index in range(topic, own):
         data[at] = scratch[index]
         at += 1

@@ -2,17 +2,31 @@
 
 Mirrors `IndexFile.putKey` (tag rocketmq-all-4.9.3), whose rules `reput.format.index_file` describes.
 `reput.core.index.reader` specifies the look-ups. An IndexFile consists of 32-bit words. So slots are a `uint32` array
-and items a `uint32` array of shape (n, 5). Both hold the file's bytes unchanged (big endian); see `integers.swap32`.
+and items are `RawEntries`. Both hold the file's bytes unchanged (big endian); see `entry_words`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from reput.format.index_file import HEADER
+from reput.kernels.entry_words import (
+    ITEM_HASH,
+    ITEM_OFFSET,
+    ITEM_PREVIOUS,
+    ITEM_SECONDS,
+    item_offset,
+    signed_word,
+    slot_of,
+    write_long,
+)
 from reput.kernels.integers import prefetch, swap32, wrapped_difference
 from reput.kernels.jit import njit
 
-BEGIN_TIMESTAMP, END_TIMESTAMP, BEGIN_OFFSET, END_OFFSET, SLOT_COUNT, INDEX_COUNT = range(6)
+# Indexes of the fields of a header.
+BEGIN_TIMESTAMP, END_TIMESTAMP, BEGIN_OFFSET, END_OFFSET, SLOT_COUNT, INDEX_COUNT = range(
+    len(HEADER.codes)
+)
 # Number of chains that are followed in lockstep, so that their cache misses overlap.
 LANES = 32
 CHAIN_END = -1
@@ -43,7 +57,7 @@ def put_keys(
 
     header            int64[6], the fields of IndexHeader, changed in place; INDEX_COUNT is the number of the next item
     slots             uint32[hash_slots]
-    items             uint32[n, 5], a window of the items that begins with number `first_item`
+    items             RawEntries, a window of the items that begins with number `first_item`
     key_hash, key_row int32 per entry: hash of topic#key, and row of its message
     messages          rows with the fields physical_offset and store_timestamp
 
@@ -76,11 +90,10 @@ def put_keys(
             seconds = item_seconds(stored, begin)
             offset = message.physical_offset
             item = items[np.uint64(count - first_item)]
-            item[np.uint64(0)] = swap32(key_hash[np.uint64(entry)])
-            item[np.uint64(1)] = swap32((offset >> 32) & 0xFFFFFFFF)
-            item[np.uint64(2)] = swap32(offset & 0xFFFFFFFF)
-            item[np.uint64(3)] = swap32(seconds)
-            item[np.uint64(4)] = swap32(previous)
+            item[ITEM_HASH] = swap32(key_hash[np.uint64(entry)])
+            write_long(item, ITEM_OFFSET, offset)
+            item[ITEM_SECONDS] = swap32(seconds)
+            item[ITEM_PREVIOUS] = swap32(previous)
             slots[slot] = swap32(count)
             # Like IndexFile.putKey, set the begin fields of the header when the first item is put.
             if count <= 1:
@@ -101,38 +114,14 @@ def put_keys(
 
 
 @njit(inline="always")
-def _signed(word):
-    """Return a stored word as a Java int."""
-    value = swap32(word)
-    return value - ((value & 0x80000000) << 1)
-
-
-@njit(inline="always")
-def _slot_of(key_hash, slot_total):
-    """Return the slot of an item's hash: hash % slots, as Python computes it.
-
-    A negative hash is damaged. Its slot is not negative.
-    """
-    if key_hash >= 0:
-        return np.uint32(np.uint32(key_hash) % slot_total)
-    return np.uint32(np.int64(key_hash) % np.int64(slot_total))
-
-
-@njit(inline="always")
-def _offset_of(items, item):
-    high = _signed(items[np.uint64(item), np.uint64(1)])
-    return np.int64(high << 32 | swap32(items[np.uint64(item), np.uint64(2)]))
-
-
-@njit(inline="always")
 def _is_in_order(items, row, item, offset, count):
     """Return whether an item's physical offset lies between its neighbours' offsets.
 
     If the item's bytes were lost, this is hardly ever true.
     """
-    if item > 1 and _offset_of(items, row - 1) > offset:
+    if item > 1 and item_offset(items, row - 1) > offset:
         return False
-    return item >= count or offset <= _offset_of(items, row + 1)
+    return item >= count or offset <= item_offset(items, row + 1)
 
 
 @njit(inline="always")
@@ -146,9 +135,9 @@ def _step(items, first, item, count, wanted, newest, slot, slot_total):
     newest  physical offset of the previous item with this hash in the chain; `item` must not have a higher offset
     """
     row = item - first
-    found = _signed(items[np.uint64(row), np.uint64(0)])
-    offset = _offset_of(items, row)
-    following = np.int64(_signed(items[np.uint64(row), np.uint64(4)]))
+    found = signed_word(items[np.uint64(row), ITEM_HASH])
+    offset = item_offset(items, row)
+    following = np.int64(signed_word(items[np.uint64(row), ITEM_PREVIOUS]))
     if following == 0:
         following = np.int64(CHAIN_END)
     elif not 0 < following < item:
@@ -158,7 +147,7 @@ def _step(items, first, item, count, wanted, newest, slot, slot_total):
         if 0 <= offset <= newest and _is_in_order(items, row, item, offset, count):
             return following, offset
         return np.int64(CHAIN_BROKEN), np.int64(-1)
-    if _slot_of(found, slot_total) != slot:
+    if slot_of(found, slot_total) != slot:
         following = np.int64(CHAIN_BROKEN)
     elif (
         following == CHAIN_END
@@ -174,7 +163,7 @@ def _step(items, first, item, count, wanted, newest, slot, slot_total):
 def follow_chain(items, first, item, count, newest, begin, end, key_hash, slot_total, hits):
     """Follow the chain of one hash through a part of the items, by the rules of `IndexFileReader.offsets`.
 
-    items       uint32[n, 5], the items numbered `first` to `item` + 1. Each followed item is compared with the items
+    items       RawEntries, the items numbered `first` to `item` + 1. Each followed item is compared with the items
                 directly before and after it, because the physical offsets of items must ascend
     item        number of the item that the chain has reached
     count, begin, end  as in `look_up_keys`
@@ -243,7 +232,7 @@ def look_up_keys(
                 prefetch(slots, np.int64(np.uint32(key_hash[ahead]) % slot_total))
                 slot = np.uint32(key_hash[key]) % slot_total
                 lane_slot[lane] = slot
-                item = _signed(slots[slot])
+                item = signed_word(slots[slot])
                 if item != 0 and not 0 < item < len(items):
                     item = CHAIN_BROKEN
                 elif item == 0:

@@ -14,31 +14,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from reput.kernels.entry_words import (
+    ITEM_HASH,
+    ITEM_PREVIOUS,
+    ITEM_SECONDS,
+    item_offset,
+    signed_word,
+    slot_of,
+)
 from reput.kernels.integers import swap32
 from reput.kernels.jit import njit
-
-
-@njit(inline="always")
-def _signed(word):
-    value = swap32(word)
-    return value - ((value & 0x80000000) << 1)
-
-
-@njit(inline="always")
-def _offset_of(items, item):
-    high = _signed(items[np.uint64(item), np.uint64(1)])
-    return np.int64(high << 32 | swap32(items[np.uint64(item), np.uint64(2)]))
-
-
-@njit(inline="always")
-def _slot_of(hashed, slot_total):
-    """Return the slot of an item's hash: hash % slots, as Python computes it.
-
-    Only a damaged hash is negative. Even then, its slot is not negative: % works as in Python, not as in Java.
-    """
-    if hashed >= 0:
-        return np.uint64(np.uint32(hashed) % np.uint32(slot_total))
-    return np.uint64(np.int64(hashed) % np.int64(slot_total))
 
 
 @njit(inline="always")
@@ -69,7 +54,7 @@ def check_slots(slots, seed):
             target = swap32(word)
             total += _mixed(slot, target, seed) - _mixed(slot, np.uint64(0), seed)
             used += 1
-            newest = max(newest, _signed(word))
+            newest = max(newest, signed_word(word))
     return total, used, newest
 
 
@@ -79,7 +64,7 @@ def check_items(items, first, last, slot_total, seed, total, before):
 
     If look-ups reach every item, the sum over all slots and items is 0.
 
-    items   uint32[n, 5], the file's bytes from item `first` on
+    items   RawEntries, the file's bytes from item `first` on
     last    the newest item that is counted
     total   the sum so far; for the first items, the sum of `check_slots`
     before  physical offset of the previous item; -1 at first
@@ -92,13 +77,13 @@ def check_items(items, first, last, slot_total, seed, total, before):
     forwards, disordered, messages = 0, 0, 0
     for row in range(len(items)):
         item = np.int64(first) + row
-        hashed = _signed(items[row, 0])
-        previous = np.uint64(swap32(items[row, 4]))
-        slot = _slot_of(hashed, slot_total)
+        hashed = signed_word(items[np.uint64(row), ITEM_HASH])
+        previous = np.uint64(swap32(items[np.uint64(row), ITEM_PREVIOUS]))
+        slot = slot_of(hashed, slot_total)
         total += _mixed(slot, previous, seed) - _mixed(slot, np.uint64(item), seed)
         forwards += previous >= np.uint64(item)
         if item <= last:
-            offset = _offset_of(items, row)
+            offset = item_offset(items, row)
             messages += offset != before
             disordered += (offset < max(before, 0)) | (hashed < 0)
             before = offset
@@ -120,7 +105,7 @@ def count_falls(items, first, last, before):
     for row in range(len(items)):
         item = np.int64(first) + row
         if 1 < item <= last:
-            seconds = _signed(items[row, 3])
+            seconds = signed_word(items[np.uint64(row), ITEM_SECONDS])
             falls += seconds < before
             before = seconds
     return falls, before
@@ -142,18 +127,18 @@ def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
     """
     for row in range(len(items) - 1, -1, -1):
         item = np.int64(first) + row
-        hashed = _signed(items[row, 0])
-        slot = _slot_of(hashed, len(leads_to))
+        hashed = signed_word(items[np.uint64(row), ITEM_HASH])
+        slot = slot_of(hashed, len(leads_to))
         is_reached = leads_to[slot] == item
         # Items are visited from the newest to the oldest. For each slot, `leads_to` has the next item of the slot's
         # chain.
         if is_reached:
-            previous = _signed(items[row, 4])
+            previous = signed_word(items[np.uint64(row), ITEM_PREVIOUS])
             # A look-up stops at a pointer that does not lead to an older item, so it reaches no further item.
             leads_to[slot] = np.int32(previous if previous < item else -1)
         if item > last:
             continue
-        offset = _offset_of(items, row)
+        offset = item_offset(items, row)
         is_late = offset > offset_after
         if not is_reached or is_late or offset < 0 or hashed < 0:
             if found < len(lost):
@@ -178,9 +163,9 @@ def find_wide_gaps(items, first, least, gaps, widths, found):
 
     Returns (number of gaps in `gaps`, least). If there is no room for all gaps, `least` is doubled until they fit.
     """
-    offset = _offset_of(items, 0)
+    offset = item_offset(items, 0)
     for row in range(len(items) - 1):
-        following = _offset_of(items, row + 1)
+        following = item_offset(items, row + 1)
         # There is no room for another gap: double `least`, and keep only the gaps that are wider.
         while following - offset > least and found == len(gaps):
             least *= 2

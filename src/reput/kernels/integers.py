@@ -26,6 +26,10 @@ from reput.kernels.llvm import (
 )
 
 Bytes = npt.NDArray[np.uint8]
+WORD_BYTES = 8
+"""Number of bytes that `word_at` reads."""
+BLOCK_BYTES = 64
+"""Number of bytes that `equal_bytes` and `bytes_above_127` compare at once."""
 
 
 def _interpreted(width: int, order: str, signed: bool) -> Any:
@@ -112,9 +116,11 @@ trailing_zeros = _interpreted_trailing_zeros if INTERPRETED else _compiled_trail
 
 def _interpreted_mask(data: Any, position: Any, holds: Callable[[Bytes], Any]) -> Any:
     first = int(position)
-    if first < 0 or first + 64 > len(data):
-        raise IndexError(f"bytes {first} to {first + 64} are outside of {len(data)} bytes")
-    return np.packbits(holds(data[first : first + 64]), bitorder="little").view(np.uint64)[0]
+    if first < 0 or first + BLOCK_BYTES > len(data):
+        raise IndexError(f"bytes {first} to {first + BLOCK_BYTES} are outside of {len(data)} bytes")
+    return np.packbits(holds(data[first : first + BLOCK_BYTES]), bitorder="little").view(np.uint64)[
+        0
+    ]
 
 
 def _interpreted_equal_bytes(data: Any, position: Any, byte: Any) -> Any:
@@ -126,7 +132,7 @@ def _interpreted_bytes_above_127(data: Any, position: Any) -> Any:
 
 
 def _block() -> Any:
-    return ir.VectorType(ir.IntType(8), 64)
+    return ir.VectorType(ir.IntType(8), BLOCK_BYTES)
 
 
 def _load_block(context: Any, builder: Any, kind: Any, array: Any, position: Any) -> Any:
@@ -143,9 +149,9 @@ def _compiled_equal_bytes(typing_context: Any, data: Any, position: Any, byte: A
             builder.trunc(args[2], ir.IntType(8)),
             ir.Constant(ir.IntType(32), 0),
         )
-        mask = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK_BYTES), [0] * BLOCK_BYTES)
         wanted = builder.shuffle_vector(one, ir.Constant(_block(), ir.Undefined), mask)
-        return builder.bitcast(builder.icmp_unsigned("==", block, wanted), ir.IntType(64))
+        return builder.bitcast(builder.icmp_unsigned("==", block, wanted), ir.IntType(BLOCK_BYTES))
 
     return types.uint64(data, types.int64, types.int64), generate
 
@@ -154,17 +160,16 @@ def _compiled_equal_bytes(typing_context: Any, data: Any, position: Any, byte: A
 def _compiled_bytes_above_127(typing_context: Any, data: Any, position: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         block = _load_block(context, builder, signature.args[0], args[0], args[1])
-        zeros = ir.Constant(_block(), [0] * 64)
-        return builder.bitcast(builder.icmp_signed("<", block, zeros), ir.IntType(64))
+        zeros = ir.Constant(_block(), [0] * BLOCK_BYTES)
+        return builder.bitcast(builder.icmp_signed("<", block, zeros), ir.IntType(BLOCK_BYTES))
 
     return types.uint64(data, types.int64), generate
 
 
-# equal_bytes(data, position, byte): a mask with one bit for each of the 64 bytes from `position` on, set if the byte
+# equal_bytes(data, position, byte): a mask with one bit for each of the BLOCK_BYTES from `position` on, set if the byte
 # equals `byte`.
 equal_bytes = _interpreted_equal_bytes if INTERPRETED else _compiled_equal_bytes
-# bytes_above_127(data, position): a mask with one bit for each of the 64 bytes from `position` on, set if the byte is
-# not ASCII.
+# bytes_above_127(data, position): the same, with the bits set for bytes that are not ASCII.
 bytes_above_127 = _interpreted_bytes_above_127 if INTERPRETED else _compiled_bytes_above_127
 
 # Arguments of these functions: uint8 array, position. The caller has checked that the bytes lie inside.
@@ -172,20 +177,20 @@ byte_at = _loader(1, False, False)
 read_i16 = _loader(2, True, True)
 read_i32 = _loader(4, True, True)
 read_i64 = _loader(8, True, True)
-word_at = _loader(8, False, False)
+word_at = _loader(WORD_BYTES, False, False)
 
 
 @njit(inline="always")
 def same_bytes(left, left_start, right, right_start, count):
     """Return whether two runs of bytes are equal. Both lie within their arrays."""
     index = 0
-    while index + 8 <= count:
+    while index + WORD_BYTES <= count:
         if word_at(left, left_start + index) != word_at(right, right_start + index):
             return False
-        index += 8
+        index += WORD_BYTES
     # Compare the last few bytes as one full word, which begins with bytes that were compared before.
-    if index < count and count >= 8:
-        index = count - 8
+    if index < count and count >= WORD_BYTES:
+        index = count - WORD_BYTES
         return word_at(left, left_start + index) == word_at(right, right_start + index)
     while index < count:
         if byte_at(left, left_start + index) != byte_at(right, right_start + index):

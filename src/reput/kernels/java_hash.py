@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from reput.kernels.integers import bits_of, byte_at, word_at
+from reput.kernels.integers import WORD_BYTES, bits_of, byte_at, word_at
 from reput.kernels.jit import njit
 
 _REPLACEMENT = 0xFFFD
-
-
+_KEY_SEPARATOR = ord("#")
 _NONE, _ALL_BITS = np.uint64(0), np.uint64(0xFFFFFFFFFFFFFFFF)
 _POWERS_OF_31 = np.array([31**power for power in range(8)], np.uint64)
 _NOT_ASCII = np.uint64(0x8080808080808080)
@@ -37,17 +36,17 @@ def java_hash(data, start, end, value):
     value = bits_of(value)
     # In the current word, the top bit of each byte that is not ASCII.
     others = _NONE
-    while position + 8 <= end and not others:
+    while position + WORD_BYTES <= end and not others:
         word = word_at(data, position)
         others = word & _NOT_ASCII
         if not others:
             value = value * _31_8 + _hash_of_eight(word)
-            position += 8
+            position += WORD_BYTES
     rest = end - position
-    if 0 < rest < 8 and end >= 8:
+    if 0 < rest < WORD_BYTES and end >= WORD_BYTES:
         # Hash the last few bytes as a full word as well. The word begins with bytes that were hashed before. They are
         # set to 0, which adds nothing to the hash.
-        word = word_at(data, end - 8) & (_ALL_BITS << np.uint64(64 - 8 * rest))
+        word = word_at(data, end - WORD_BYTES) & (_ALL_BITS << np.uint64(64 - 8 * rest))
         others = word & _NOT_ASCII
         if not others:
             return np.int64(value * _POWERS_OF_31[rest] + _hash_of_eight(word))
@@ -68,6 +67,12 @@ def _hash_of_eight(word):
 def hash_unit(value, unit):
     """Return the hash of a text after one UTF-16 unit is appended. `value` is the hash of the text without the unit."""
     return np.int64(bits_of(value) * _31 + bits_of(unit))
+
+
+@njit(inline="always")
+def hash_before_key(topic_hash):
+    """Return the hash of topic#, the beginning of each text that an index hashes, from the hash of the topic."""
+    return hash_unit(topic_hash, _KEY_SEPARATOR)
 
 
 @njit(cache=True, nogil=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from reput.kernels.bytes_out import put_byte, put_i64
-from reput.kernels.integers import byte_at, read_i64, same_bytes, word_at
+from reput.kernels.integers import WORD_BYTES, byte_at, read_i64, same_bytes, word_at
 from reput.kernels.java_hash import sequence_length
 from reput.kernels.jit import njit
 
@@ -21,10 +21,10 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 @njit(inline="always")
 def is_ascii(data, start, stop):
     position = start
-    while position + 8 <= stop:
+    while position + WORD_BYTES <= stop:
         if word_at(data, position) & _NOT_ASCII:
             return False
-        position += 8
+        position += WORD_BYTES
     while position < stop:
         if byte_at(data, position) >= 0x80:
             return False
@@ -41,14 +41,19 @@ def put_text(out, at, data, start, stop):
     """
     position = start
     ascii_only = True
-    while position + 8 <= stop:
+    while position + WORD_BYTES <= stop:
         if word_at(data, position) & _NOT_ASCII:
             ascii_only = False
             break
         put_i64(out, at, read_i64(data, position))
-        position += 8
-        at += 8
-    if ascii_only and position < stop and position + 8 <= len(data) and at + 8 <= len(out):
+        position += WORD_BYTES
+        at += WORD_BYTES
+    if (
+        ascii_only
+        and position < stop
+        and position + WORD_BYTES <= len(data)
+        and at + WORD_BYTES <= len(out)
+    ):
         # Copy the last 1 to 7 bytes as a full word of 8 bytes. The next text overwrites the surplus bytes of the word.
         ours = ~(_ALL << np.uint64(8 * (stop - position)))
         ascii_only = not word_at(data, position) & ours & _NOT_ASCII

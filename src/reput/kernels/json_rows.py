@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from reput.kernels.bytes_out import copy_bytes, put_byte, put_i64
-from reput.kernels.integers import bits_of, byte_at, read_i64, trailing_zeros, word_at
+from reput.kernels.integers import WORD_BYTES, bits_of, byte_at, read_i64, trailing_zeros, word_at
 from reput.kernels.java_hash import java_hash, sequence_length
 from reput.kernels.jit import njit
 from reput.kernels.json_values import ONES, TOP_BITS, special_in
@@ -59,12 +59,12 @@ def _escaped_bytes(data, position, stop, invisible):
     """Return the length of a text in its escaped form, without quotes."""
     total = np.int64(0)
     while position < stop:
-        if position + 8 <= stop:
+        if position + WORD_BYTES <= stop:
             found = _special(word_at(data, position))
-            clean = np.int64(8) if not found else trailing_zeros(found) >> 3
+            clean = np.int64(WORD_BYTES) if not found else trailing_zeros(found) >> 3
             total += clean
             position += clean
-            if clean == 8:
+            if clean == WORD_BYTES:
                 continue
         byte = byte_at(data, position)
         if _is_plain(byte):
@@ -97,13 +97,13 @@ def _put_escaped(out, at, data, position, stop, invisible):
     escaping never shortens a text.
     """
     while position < stop:
-        if position + 8 <= stop:
+        if position + WORD_BYTES <= stop:
             found = _special(word_at(data, position))
             put_i64(out, at, read_i64(data, position))
-            clean = np.int64(8) if not found else trailing_zeros(found) >> 3
+            clean = np.int64(WORD_BYTES) if not found else trailing_zeros(found) >> 3
             at += clean
             position += clean
-            if clean == 8:
+            if clean == WORD_BYTES:
                 continue
         byte = byte_at(data, position)
         if _is_plain(byte):
@@ -313,8 +313,8 @@ def are_utf8(data, starts, stops, valid):
         position, stop = starts[row], stops[row]
         good = True
         while position < stop:
-            if position + 8 <= stop and not word_at(data, position) & TOP_BITS:
-                position += 8
+            if position + WORD_BYTES <= stop and not word_at(data, position) & TOP_BITS:
+                position += WORD_BYTES
                 continue
             if byte_at(data, position) < 0x80:
                 position += 1

@@ -1,7 +1,7 @@
 """Match records with many wanted keys: hash keys, select index entries, compare exactly.
 
 The kernels follow two Python functions: `reput.format.commit_log.locate`, which decides whether bytes are a record, and
-`reput.core.log.keyed_record.read_keyed_record`, which reads a record's keys. Texts are compared as the Java strings to
+`reput.core.log.record.LocatedRecord.keyed`, which reads a record's keys. Texts are compared as the Java strings to
 which their bytes decode.
 """
 
@@ -10,21 +10,31 @@ from __future__ import annotations
 import numpy as np
 
 from reput.format.commit_log import (
+    INNER_HEAD,
     MAGIC_POSITION,
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
     MIN_RECORD_BYTES,
     PHYSICAL_OFFSET_POSITION,
+    PROPERTIES_LENGTH_BYTES,
     SYS_FLAG_POSITION,
     SYS_FLAG_ROLLBACK,
     SYS_FLAG_TRANSACTION_MASK,
 )
 from reput.format.properties import UNIQ_KEY
-from reput.kernels.integers import byte_at, read_i16, read_i32, read_i64, same_bytes
-from reput.kernels.java_hash import character_at, hash_unit, java_hash, positive_hash
+from reput.kernels.integers import read_i16, read_i32, read_i64, same_bytes
+from reput.kernels.java_hash import character_at, hash_before_key, java_hash, positive_hash
 from reput.kernels.jit import njit
 from reput.kernels.properties_scan import find_index_properties, next_property, next_space
-from reput.kernels.record_walk import body_length_of, equals, store_timestamp_at
+from reput.kernels.record_walk import (
+    STOPPED,
+    body_bytes_before,
+    body_of,
+    check_record,
+    equals,
+    store_timestamp_at,
+    topic_length_bytes,
+)
 
 # Results of locating a record.
 WHOLE = 0
@@ -37,6 +47,8 @@ MATCH = 1  # The record has the wanted key, and states this physical offset.
 STALE = 2  # The index entry is stale: its offset has no valid record, or a record that does not get this entry.
 STALE_MATCH = 3  # The record has the wanted key, but states another physical offset.
 
+# Where the length of its body is in a message of an inner batch, and the size of its head.
+_INNER_BODY_LENGTH_AT, _INNER_HEAD_BYTES = INNER_HEAD.positions["body_bytes"], INNER_HEAD.size
 _UNIQ_KEY = np.frombuffer(UNIQ_KEY.encode(), np.uint8)
 
 RECORD_DTYPE = np.dtype(
@@ -65,7 +77,7 @@ def hash_keys(topics, topic_at, keys, key_at, hashes):
     """
     for row in range(len(hashes)):
         value = java_hash(topics, topic_at[row], topic_at[row + 1], 0)
-        value = java_hash(keys, key_at[row], key_at[row + 1], hash_unit(value, 35))
+        value = java_hash(keys, key_at[row], key_at[row + 1], hash_before_key(value))
         hashes[row] = positive_hash(value)
 
 
@@ -105,35 +117,24 @@ def locate_records(data, begins, ends, at_file_end, records):
             record.status = NO_RECORD
             continue
         sys_flag = read_i32(data, position + SYS_FLAG_POSITION)
-        body_length_at = body_length_of(position, sys_flag)
-        topic_length_bytes = 1 if magic == MESSAGE_MAGIC else 2
-        record.needed = body_length_at + 4 + topic_length_bytes - position
+        body_at = body_of(position, sys_flag)
+        record.needed = body_at + topic_length_bytes(magic) - position
         if position + record.needed > end:
             continue
-        body_bytes = max(read_i32(data, body_length_at), 0)
-        topic_length_at = body_length_at + 4 + body_bytes
-        topic_at = topic_length_at + topic_length_bytes
-        # The parts of a record add up to TOTALSIZE, so no part can lie beyond it.
-        if topic_at - position > total:
+        # The parts of a record add up to TOTALSIZE, so the body cannot lie beyond it.
+        if record.needed + body_bytes_before(data, body_at) > total:
             record.status = NO_RECORD
             continue
         record.needed = total
-        if position + total > end:
+        stop = position + total
+        if stop > end:
             continue
         record.status = NO_RECORD
-        if topic_length_bytes == 1:
-            topic_bytes = byte_at(data, topic_length_at)
-            topic_bytes -= (topic_bytes & 0x80) << 1
-        else:
-            topic_bytes = read_i16(data, topic_length_at)
-        properties_at = topic_at + topic_bytes + 2
-        if topic_bytes < 0 or properties_at - position > total:
-            continue
-        properties_bytes = max(read_i16(data, properties_at - 2), 0)
-        if properties_at + properties_bytes != position + total:
+        status, _, topic_at, topic_bytes, properties_at = check_record(data, position, stop, True)
+        if status != STOPPED:
             continue
         unique, unique_stop, keys, keys_stop, _, _, _ = find_index_properties(
-            data, properties_at, position + total
+            data, properties_at, stop
         )
         # Rolled-back messages have no index entries (IndexService.buildIndex).
         indexed = sys_flag & SYS_FLAG_TRANSACTION_MASK != SYS_FLAG_ROLLBACK
@@ -146,7 +147,7 @@ def locate_records(data, begins, ends, at_file_end, records):
         record.keys_at = keys
         record.keys_bytes = keys_stop - keys if indexed else 0
         record.properties_at = properties_at
-        record.properties_bytes = properties_bytes if indexed else 0
+        record.properties_bytes = stop - properties_at if indexed else 0
 
 
 @njit(cache=True, nogil=True)
@@ -233,12 +234,17 @@ def _has_key(data, record, keys, key_start, key_end):
     return False
 
 
+@njit(inline="always")
+def _prefix_hash(data, record):
+    """Return the hash of a record's topic and the # after it."""
+    stop = record.topic_at + record.topic_bytes
+    return hash_before_key(java_hash(data, record.topic_at, stop, 0))
+
+
 @njit(cache=True, nogil=True)
 def _has_hash(data, record, key_hash):
     """Return whether one of the record's index entries has the given hash."""
-    prefix = hash_unit(
-        java_hash(data, record.topic_at, record.topic_at + record.topic_bytes, 0), 35
-    )
+    prefix = _prefix_hash(data, record)
     start, limit = record.keys_at, record.keys_at + record.keys_bytes
     while start < limit:
         space = next_space(data, start, limit)
@@ -263,9 +269,7 @@ def hash_records(data, records, hashes, record_of):
         record = records[row]
         if record.status != WHOLE:
             continue
-        prefix = hash_unit(
-            java_hash(data, record.topic_at, record.topic_at + record.topic_bytes, 0), 35
-        )
+        prefix = _prefix_hash(data, record)
         start, limit = record.unique_at, record.unique_at + record.unique_bytes
         if start < limit:
             hashes[count] = positive_hash(java_hash(data, start, limit, prefix))
@@ -298,9 +302,7 @@ def hash_own_ids(data, records, hashes, record_of):
         if record.status != WHOLE:
             continue
         first = count
-        prefix = hash_unit(
-            java_hash(data, record.topic_at, record.topic_at + record.topic_bytes, 0), 35
-        )
+        prefix = _prefix_hash(data, record)
         start, limit = record.properties_at, record.properties_at + record.properties_bytes
         name, name_stop, value_stop = next_property(data, start, limit)
         while name < limit:
@@ -330,15 +332,17 @@ def batch_has_wanted(data, topic, wanted, bounds, shift):
     data    uint8, the messages one after the other (`reput.core.query.inner_batch`)
     wanted  int32, sorted; with bounds and shift as in `find_wanted`
     """
-    prefix = hash_unit(java_hash(topic, 0, len(topic), 0), 35)
+    prefix = hash_before_key(java_hash(topic, 0, len(topic), 0))
     position, end = 0, len(data)
     while position < end:
-        if position + 22 > end:
+        # The properties begin here if the body is empty.
+        least = position + _INNER_HEAD_BYTES + PROPERTIES_LENGTH_BYTES
+        if least > end:
             return True
-        properties_at = position + 22 + read_i32(data, position + 16)
-        if properties_at < position + 22 or properties_at > end:
+        properties_at = least + read_i32(data, position + _INNER_BODY_LENGTH_AT)
+        if properties_at < least or properties_at > end:
             return True
-        stop = properties_at + read_i16(data, properties_at - 2)
+        stop = properties_at + read_i16(data, properties_at - PROPERTIES_LENGTH_BYTES)
         if stop < properties_at or stop > end:
             return True
         start, limit, keys, keys_stop, _, _, _ = find_index_properties(data, properties_at, stop)

@@ -9,6 +9,8 @@ import numpy as np
 
 from reput.format.java_integer import DIGIT_ZEROS
 from reput.kernels.integers import (
+    BLOCK_BYTES,
+    WORD_BYTES,
     byte_at,
     bytes_above_127,
     equal_bytes,
@@ -58,7 +60,7 @@ def find_index_properties(data, start, stop):
                 name_stop = block + trailing_zeros(before)
             length = name_stop - name
             if length > 0 and value_stop > name_stop + 1:
-                last_8 = word_at(data, name_stop - 8)
+                last_8 = word_at(data, name_stop - WORD_BYTES)
                 last_4 = last_8 >> _32
                 # Pack start and stop into one word, so that one conditional move sets both.
                 value = (name_stop + 1) << 32 | value_stop
@@ -71,7 +73,7 @@ def find_index_properties(data, start, stop):
             name, name_stop = value_stop + 1, np.int64(-1)
         if name_stop < 0 and ones:
             name_stop = block + trailing_zeros(ones)
-        block += 64
+        block += BLOCK_BYTES
     return (
         unique >> 32, unique & 0xFFFFFFFF, keys >> 32, keys & 0xFFFFFFFF,
         tags >> 32, tags & 0xFFFFFFFF, longest,
@@ -87,14 +89,14 @@ def separators(data, position, stop):
     """
     ones, ends = _NONE, _NONE
     # The comparison of 64 bytes must not read beyond the array.
-    if position + 64 <= len(data):
+    if position + BLOCK_BYTES <= len(data):
         ones, ends = equal_bytes(data, position, 1), equal_bytes(data, position, 2)
     else:
         for index in range(stop - position):
             byte = byte_at(data, position + index)
             ones |= np.uint64(byte == 1) << np.uint64(index)
             ends |= np.uint64(byte == 2) << np.uint64(index)
-    if stop - position < 64:
+    if stop - position < BLOCK_BYTES:
         end = _ONE << np.uint64(stop - position)
         return ones & (end - _ONE), ends & (end - _ONE) | end
     return ones, ends
@@ -104,9 +106,9 @@ def separators(data, position, stop):
 def has_others(data, position, stop):
     """Return whether any of the first 64 bytes of data[position:stop] is not ASCII."""
     others = _NONE
-    if position + 64 <= len(data):
+    if position + BLOCK_BYTES <= len(data):
         others = bytes_above_127(data, position)
-        if stop - position < 64:
+        if stop - position < BLOCK_BYTES:
             others &= (_ONE << np.uint64(stop - position)) - _ONE
     else:
         for index in range(stop - position):
@@ -162,11 +164,11 @@ def bytes_below_3(word):
 @njit(inline="always")
 def next_separator(data, position, stop):
     """Return the position of the next byte 1 or 2, or `stop`. Each step takes eight bytes."""
-    while position + 8 <= stop:
+    while position + WORD_BYTES <= stop:
         word = word_at(data, position)
         below_3 = bytes_below_3(word)
         if not below_3:
-            position += 8
+            position += WORD_BYTES
             continue
         position += trailing_zeros(below_3) >> 3
         # The test for bytes below 3 also finds a byte 0, which is not a separator.
@@ -184,14 +186,14 @@ def next_separator(data, position, stop):
 @njit(inline="always")
 def next_space(data, position, stop):
     """Return the position of the next space, or `stop`. Each step takes eight bytes."""
-    while position + 8 <= stop:
+    while position + WORD_BYTES <= stop:
         word = word_at(data, position) ^ _SPACE_BYTES
         # A zero byte of `word` sets a bit in `zeros`. A borrow of the subtraction may also set bits above it, so only
         # the lowest bit is reliable.
         zeros = (word - _ONE_BYTES) & ~word & _TOP_BITS
         if zeros:
             return position + (trailing_zeros(zeros) >> 3)
-        position += 8
+        position += WORD_BYTES
     while position < stop and byte_at(data, position) != 32:
         position += 1
     return position

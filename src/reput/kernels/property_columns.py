@@ -11,7 +11,7 @@ import numpy as np
 
 from reput.format.properties import UNIQ_KEY
 from reput.kernels.bytes_out import put_word
-from reput.kernels.integers import trailing_zeros, word_at
+from reput.kernels.integers import WORD_BYTES, trailing_zeros, word_at
 from reput.kernels.java_hash import java_hash
 from reput.kernels.java_utf8 import put_text, same_text
 from reput.kernels.jit import njit
@@ -238,18 +238,18 @@ def _put_ascii(out, at, data, start, stop):
     is shorter.
     """
     count = stop - start
-    last = word_at(data, stop - 8)
-    if count < 8:
+    last = word_at(data, stop - WORD_BYTES)
+    if count < WORD_BYTES:
         last >>= np.uint64(64 - 8 * count)
         put_word(out, at, last)
         return last, last
     first = word_at(data, start)
     put_word(out, at, first)
-    step = np.int64(8)
-    while step < count - 8:
+    step = np.int64(WORD_BYTES)
+    while step < count - WORD_BYTES:
         put_word(out, at + step, word_at(data, start + step))
-        step += 8
-    put_word(out, at + count - 8, last)
+        step += WORD_BYTES
+    put_word(out, at + count - WORD_BYTES, last)
     return first ^ (last * _MIX) ^ np.uint64(count), last
 
 

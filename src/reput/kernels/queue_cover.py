@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from reput.format.consume_queue import ENTRY, ENTRY_BYTES
 from reput.kernels.integers import read_i32, read_i64
 from reput.kernels.jit import njit
 
+_SIZE_POSITION = ENTRY.positions["size"]
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
@@ -27,7 +29,7 @@ def sum_of_steps(entries, count, seed):
     A mark is a hash of an offset and the seed. The sum adds the mark of the offset at which each message ends, and
     subtracts the mark of the offset at which it begins.
 
-    entries  uint8, entries of 20 bytes as stored
+    entries  uint8, entries as stored
     seed     uint64, secret
 
     If the entries cover the range from a to b, in any order, the sum is mark(b) - mark(a). A gap, an overlap or a
@@ -36,8 +38,8 @@ def sum_of_steps(entries, count, seed):
     total = np.uint64(0)
     furthest = np.int64(-1)
     for entry in range(count):
-        begin = read_i64(entries, entry * 20)
-        end = begin + read_i32(entries, entry * 20 + 8)
+        begin = read_i64(entries, entry * ENTRY_BYTES)
+        end = begin + read_i32(entries, entry * ENTRY_BYTES + _SIZE_POSITION)
         total += _mark(end, seed) - _mark(begin, seed)
         furthest = max(furthest, end)
     return total, furthest

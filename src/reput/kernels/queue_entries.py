@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from reput.format.commit_log import MIN_RECORD_BYTES
+from reput.format.commit_log import MIN_RECORD_BYTES, SYS_FLAG_PREPARED
+from reput.format.consume_queue import ENTRY_BYTES
+from reput.kernels.entry_words import ENTRY_OFFSET, ENTRY_SIZE, ENTRY_TAGS_CODE, write_long
 from reput.kernels.integers import swap32, wrapped_sum
 from reput.kernels.jit import njit
 
 # The byte position of an entry with a larger number would exceed int64.
-MAX_QUEUE_OFFSET = (2**63 - 1) // 20
-# The bit that prepared and rolled-back messages have. These get no entries.
-_PREPARED = 4
+MAX_QUEUE_OFFSET = (2**63 - 1) // ENTRY_BYTES
 
 
 @njit(inline="always")
 def has_no_entry(message):
     """Return whether a message gets no ConsumeQueue entry, because it is prepared or rolled back."""
-    return message.sys_flag & _PREPARED != 0
+    # Rolled-back messages have this bit, too.
+    return message.sys_flag & SYS_FLAG_PREPARED != 0
 
 
 @njit(cache=True, nogil=True)
@@ -54,18 +55,15 @@ def group_entries(messages, multi, bounds, rows, queue_offset):
 
 @njit(inline="always")
 def _lay_out(words, message):
-    offset, tags = message.physical_offset, message.tags_code
-    words[np.uint64(0)] = swap32((offset >> 32) & 0xFFFFFFFF)
-    words[np.uint64(1)] = swap32(offset & 0xFFFFFFFF)
+    write_long(words, ENTRY_OFFSET, message.physical_offset)
     # In plain Python, `message.size` would be an attribute of NumPy's scalar, not the field.
-    words[np.uint64(2)] = swap32(message["size"])
-    words[np.uint64(3)] = swap32((tags >> 32) & 0xFFFFFFFF)
-    words[np.uint64(4)] = swap32(tags & 0xFFFFFFFF)
+    words[ENTRY_SIZE] = swap32(message["size"])
+    write_long(words, ENTRY_TAGS_CODE, message.tags_code)
 
 
 @njit(cache=True, nogil=True)
 def lay_out_entries(messages, rows, entries):
-    """Write the entries of messages[rows] to entries, uint32[n, 5], in the form of a ConsumeQueue file."""
+    """Write the entries of messages[rows] to entries, RawEntries, in the form of a ConsumeQueue file."""
     for entry in range(len(rows)):
         _lay_out(entries[np.uint64(entry)], messages[np.uint64(rows[np.uint64(entry)])])
 
@@ -99,7 +97,7 @@ def append_entries(
     lost                 int64[k, 2], the k ranges of the log that cannot be read
     room                 bytes of the messages that were refused since the last accepted one; -1 if all gaps must be
                          closed
-    entries              uint32[len(rows), 5], set to the accepted entries, in the form of a ConsumeQueue file
+    entries              RawEntries, one for each row, set to the accepted entries, in the form of a ConsumeQueue file
     numbers              int64[len(rows)], set to the index in the queue of each accepted entry
 
     Returns the number of accepted entries; position, max_physical_offset and room after them; and whether an entry

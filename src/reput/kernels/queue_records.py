@@ -9,29 +9,30 @@ from __future__ import annotations
 import numpy as np
 
 from reput.format.commit_log import (
+    HEAD,
     MAGIC_POSITION,
     MESSAGE_MAGIC,
     MIN_RECORD_BYTES,
     PHYSICAL_OFFSET_POSITION,
+    PROPERTIES_LENGTH_BYTES,
     QUEUE_ID_POSITION,
     QUEUE_OFFSET_POSITION,
     SYS_FLAG_COMMIT,
     SYS_FLAG_HOSTS_V6,
     SYS_FLAG_POSITION,
     SYS_FLAG_TRANSACTION_MASK,
-    body_length_position,
 )
-from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.consume_queue import ENTRY, ENTRY_BYTES
 from reput.format.consume_queue_ext import LAST_ADDRESS
 from reput.kernels.bytes_out import copy_bytes
 from reput.kernels.integers import read_i16, read_i32, read_i64, same_bytes
 from reput.kernels.jit import njit
 from reput.kernels.pread import pread
 from reput.kernels.properties_scan import find_index_properties
+from reput.kernels.record_walk import body_bytes_before
 
-# Positions of fields in a ConsumeQueue entry.
-_SIZE_AT, _TAGS_CODE_AT = 8, 12
-_BODY_LENGTH_AT = body_length_position(0)
+_SIZE_POSITION, _TAGS_CODE_POSITION = ENTRY.positions["size"], ENTRY.positions["tags_code"]
+_HEAD_BYTES = HEAD.size
 # Copying a gap of this size costs as much as another system call.
 _MOST_GAP_BYTES = 8 << 10
 
@@ -117,7 +118,7 @@ def read_records(
 def _place(entries, entry, begin, end):
     """Return the physical offset and the size that an entry states; a size of 0 if no such record fits in the file."""
     position = entry * ENTRY_BYTES
-    offset, size = read_i64(entries, position), read_i32(entries, position + _SIZE_AT)
+    offset, size = read_i64(entries, position), read_i32(entries, position + _SIZE_POSITION)
     if size < MIN_RECORD_BYTES or not begin <= offset <= end - size:
         size = np.int64(0)
     return offset, size
@@ -127,7 +128,7 @@ def _place(entries, entry, begin, end):
 def _may_match(entries, entry, codes):
     if len(codes) == 0:
         return True
-    found = read_i64(entries, entry * ENTRY_BYTES + _TAGS_CODE_AT)
+    found = read_i64(entries, entry * ENTRY_BYTES + _TAGS_CODE_POSITION)
     is_found = False
     for code in codes:
         is_found |= code == found
@@ -136,7 +137,7 @@ def _may_match(entries, entry, codes):
 
 @njit(inline="always")
 def _is_address(entries, entry):
-    return read_i64(entries, entry * ENTRY_BYTES + _TAGS_CODE_AT) <= LAST_ADDRESS
+    return read_i64(entries, entry * ENTRY_BYTES + _TAGS_CODE_POSITION) <= LAST_ADDRESS
 
 
 @njit(inline="always")
@@ -161,15 +162,17 @@ def _is_right(
     # bytes. Records with such a topic have magic V2, which the test above excludes.
     if sys_flag & SYS_FLAG_HOSTS_V6 != 0 or (transaction != 0 and transaction != SYS_FLAG_COMMIT):
         return False
-    at = _BODY_LENGTH_AT + 4 + max(read_i32(data, position + _BODY_LENGTH_AT), 0)
-    if at + len(topic) + 2 > size:
+    at = _HEAD_BYTES + body_bytes_before(data, position + _HEAD_BYTES)
+    if at + len(topic) + PROPERTIES_LENGTH_BYTES > size:
         return False
     if not same_bytes(data, position + at, topic, 0, len(topic)):
         return False
     at += len(topic)
-    if at + 2 + read_i16(data, position + at) != size:
+    start, stop = position + at + PROPERTIES_LENGTH_BYTES, position + size
+    # Unlike other readers, refuse a negative length: the caller reads such a record.
+    if start + read_i16(data, position + at) != stop:
         return False
-    return len(codes) == 0 or _has_tag(data, position + at + 2, position + size, tags, tag_at)
+    return len(codes) == 0 or _has_tag(data, start, stop, tags, tag_at)
 
 
 @njit(inline="always")

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from reput.format.commit_log import MAGIC_POSITION, MESSAGE_MAGIC, SYS_FLAG_POSITION
+from reput.format.commit_log import (
+    BODY_CRC_POSITION,
+    MAGIC_POSITION,
+    PROPERTIES_LENGTH_BYTES,
+    STORE_HOST_POSITION,
+    STORE_TIMESTAMP_POSITION,
+    SYS_FLAG_POSITION,
+)
 from reput.kernels.bytes_out import copy_bytes, put_i64
 from reput.kernels.checksum import crc32
 from reput.kernels.integers import (
+    WORD_BYTES,
     bits_of,
     byte_at,
-    read_i16,
     read_i32,
     read_i64,
     same_bytes,
@@ -22,7 +29,14 @@ from reput.kernels.integers import (
 )
 from reput.kernels.java_utf8 import WORST_GROWTH, is_ascii, put_text
 from reput.kernels.jit import njit
-from reput.kernels.record_walk import body_length_of, store_timestamp_at
+from reput.kernels.record_walk import (
+    body_bytes_before,
+    body_of,
+    properties_bytes_before,
+    store_timestamp_at,
+    topic_bytes_before,
+    topic_length_bytes,
+)
 
 PARTS_DTYPE = np.dtype(
     [
@@ -36,6 +50,8 @@ PARTS_DTYPE = np.dtype(
         ("properties_bytes", "i8"),
     ]
 )
+# Distance from STORETIMESTAMP to STOREHOST.
+_STORE_HOST_AFTER = STORE_HOST_POSITION - STORE_TIMESTAMP_POSITION
 _MIX, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
@@ -51,22 +67,17 @@ def locate_parts(data, positions, parts):
         sys_flag = read_i32(data, at + SYS_FLAG_POSITION)
         part = parts[row]
         part.record = at
-        store_timestamp = store_timestamp_at(at, sys_flag)
-        part.store_timestamp = store_timestamp
-        body = body_length_of(at, sys_flag) + 4
-        # As in the broker, a negative length of body or properties counts as 0.
-        body_bytes = max(read_i32(data, body - 4), 0)
+        part.store_timestamp = store_timestamp_at(at, sys_flag)
+        body = body_of(at, sys_flag)
+        body_bytes = body_bytes_before(data, body)
         part.body, part.body_bytes = body, body_bytes
-        if read_i32(data, at + MAGIC_POSITION) == MESSAGE_MAGIC:
-            topic = body + body_bytes + 1
-            topic_bytes = byte_at(data, topic - 1)
-        else:
-            topic = body + body_bytes + 2
-            topic_bytes = read_i16(data, topic - 2)
+        magic = read_i32(data, at + MAGIC_POSITION)
+        topic = body + body_bytes + topic_length_bytes(magic)
+        topic_bytes = topic_bytes_before(data, topic, magic)
         part.topic, part.topic_bytes = topic, topic_bytes
-        properties = topic + topic_bytes + 2
+        properties = topic + topic_bytes + PROPERTIES_LENGTH_BYTES
         part.properties = properties
-        part.properties_bytes = max(read_i16(data, properties - 2), 0)
+        part.properties_bytes = properties_bytes_before(data, properties)
 
 
 @njit(cache=True, nogil=True)
@@ -108,7 +119,7 @@ def bodies_match(data, parts, out):
     for row in range(len(parts)):
         start, count = parts[row].body, parts[row].body_bytes
         # A record states the CRC without its top bit (`UtilAll.crc32`).
-        stated = read_i32(data, parts[row].record + 8)
+        stated = read_i32(data, parts[row].record + BODY_CRC_POSITION)
         out[row] = count == 0 or (crc32(data, start, start + count) & 0x7FFFFFFF) == stated
 
 
@@ -196,10 +207,10 @@ def _same_run(data, at, count, start, step, stop, row):
 def _slot_of(data, at, count):
     mixed = np.uint64(0)
     end = at + count
-    while at + 8 <= end:
+    while at + WORD_BYTES <= end:
         mixed = (mixed ^ word_at(data, at)) * _MIX
         mixed ^= mixed >> _SHIFT
-        at += 8
+        at += WORD_BYTES
     while at < end:
         mixed = (mixed ^ np.uint64(byte_at(data, at))) * _MIX
         at += 1
@@ -210,14 +221,14 @@ def _slot_of(data, at, count):
 def put_message_ids(data, start, physical_offset, offsets, out):
     """Write the offset id of each record in hexadecimal: the store host, then the physical offset.
 
-    start            int64[n], positions of STORETIMESTAMP in `data`; the store host follows after 8 bytes
+    start            int64[n], positions of STORETIMESTAMP in `data`; the store host follows it
     physical_offset  int64[n]
     offsets          int32[n + 1], set by the caller: id i is out[offsets[i]:offsets[i + 1]], 32 or (IPv6) 56 digits
     """
     for row in range(len(start)):
         # The last 16 digits are the physical offset. The others are the host, which has 8 or 20 bytes.
         at, stop = np.int64(offsets[row]), np.int64(offsets[row + 1]) - 16
-        host = start[row] + 8
+        host = start[row] + _STORE_HOST_AFTER
         while at < stop:
             _put_digits(out, at, read_i32(data, host))
             host += 4

@@ -11,17 +11,24 @@ import numpy as np
 from reput.format.commit_log import (
     BLANK_BYTES,
     BODY_CRC_POSITION,
+    BODY_LENGTH_POSITION,
     BORN_HOST_POSITION,
     BORN_TIMESTAMP_POSITION,
     FIXED_BYTES,
     FLAG_POSITION,
+    HEAD,
     MAGIC_POSITION,
     MAX_TOPIC_BYTES,
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
     PHYSICAL_OFFSET_POSITION,
+    PREPARED_OFFSET_POSITION,
+    PROPERTIES_LENGTH_BYTES,
     QUEUE_ID_POSITION,
     QUEUE_OFFSET_POSITION,
+    RECONSUME_TIMES_POSITION,
+    STORE_HOST_POSITION,
+    STORE_TIMESTAMP_POSITION,
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_POSITION,
     SYS_FLAG_PREPARED,
@@ -47,6 +54,11 @@ PUT_DTYPE = np.dtype(
         ("reserved", "i4"),
     ]
 )
+# Distances between fields that lie after a host, whose size differs.
+_STORE_HOST_AFTER = STORE_HOST_POSITION - STORE_TIMESTAMP_POSITION
+_PREPARED_OFFSET_AFTER = PREPARED_OFFSET_POSITION - RECONSUME_TIMES_POSITION
+_BODY_LENGTH_AFTER = BODY_LENGTH_POSITION - RECONSUME_TIMES_POSITION
+_BODY_AFTER = HEAD.size - RECONSUME_TIMES_POSITION
 _NAME_SEPARATOR, _PROPERTY_SEPARATOR = 1, 2
 _CRC_PROPERTY = np.frombuffer(bytearray(encode_crc_property(0)), np.uint8)
 _CRC_DIGITS_AT, _CRC_DIGITS = len(CRC_PROPERTY) + 1, 10
@@ -72,7 +84,7 @@ def lay_out_records(
     is_five      whether each named property ends with a separator, as in 5.x
     has_crc      whether the record ends with the property of its CRC (reput.format.record_crc)
     """
-    head = np.empty(8, np.uint8)
+    head = np.empty(BLANK_BYTES, np.uint8)
     store_bytes = len(store_host)
     store_flag = SYS_FLAG_STORE_HOST_V6 if store_bytes == HOST_V6_BYTES else 0
     row, position = progress[0], progress[1] - base
@@ -114,12 +126,13 @@ def lay_out_records(
         copy_bytes(out, at, hosts, born_start, born_bytes)
         at += born_bytes
         put_i64(out, at, store_timestamp)
-        copy_bytes(out, at + 8, store_host, 0, store_bytes)
-        at += 8 + store_bytes
+        at += _STORE_HOST_AFTER
+        copy_bytes(out, at, store_host, 0, store_bytes)
+        at += store_bytes
         put_i32(out, at, record.reconsume_times)
-        put_i64(out, at + 4, record.prepared_transaction_offset)
-        put_i32(out, at + 12, body_bytes)
-        at += 16
+        put_i64(out, at + _PREPARED_OFFSET_AFTER, record.prepared_transaction_offset)
+        put_i32(out, at + _BODY_LENGTH_AFTER, body_bytes)
+        at += _BODY_AFTER
         copy_bytes(out, at, bodies, body_start, body_bytes)
         at += body_bytes
         if length_bytes == 1:
@@ -129,10 +142,12 @@ def lay_out_records(
         copy_bytes(out, at + length_bytes, topics, topic_start, topic_bytes)
         at += length_bytes + topic_bytes
         put_i16(out, at, properties_bytes)
-        _join(out, at + 2, properties, property_at, names, name_at, is_five, row)
+        _join(
+            out, at + PROPERTIES_LENGTH_BYTES, properties, property_at, names, name_at, is_five, row
+        )
         if has_crc:
             put_i32(head, 0, total)
-            put_i32(head, 4, magic)
+            put_i32(head, MAGIC_POSITION, magic)
             _put_crc(out, position, position + total, head)
         # Size and magic are written last, so that no concurrent reader takes half a record for a whole one.
         release()
@@ -151,10 +166,10 @@ def lay_out_records(
 
 @njit(inline="always")
 def _put_crc(out, start, stop, head):
-    """Write the CRC property at the end of a record. The record's first eight bytes, `head`, are not yet in `out`."""
+    """Write the CRC property at the end of a record. Size and magic, `head`, are not yet in `out`."""
     at = stop - len(_CRC_PROPERTY)
-    crc = crc32_after(head, 0, 8, 0)
-    crc = crc32_after(out, start + 8, at, crc) & 0x7FFFFFFF
+    crc = crc32_after(head, 0, len(head), 0)
+    crc = crc32_after(out, start + len(head), at, crc) & 0x7FFFFFFF
     copy_bytes(out, at, _CRC_PROPERTY, 0, len(_CRC_PROPERTY))
     for digit in range(_CRC_DIGITS):
         put_byte(out, at + _CRC_DIGITS_AT + digit, 48 + crc % 10)

@@ -10,17 +10,22 @@ from __future__ import annotations
 import numpy as np
 
 from reput.format.commit_log import (
+    BLANK_BYTES,
     BLANK_MAGIC,
-    BORN_HOST_POSITION,
+    BODY_LENGTH_BYTES,
+    HEAD,
     MAGIC_POSITION,
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
     MIN_RECORD_BYTES,
     PHYSICAL_OFFSET_POSITION,
+    PROPERTIES_LENGTH_BYTES,
+    STORE_TIMESTAMP_POSITION,
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_HOSTS_V6,
     SYS_FLAG_POSITION,
     SYS_FLAG_STORE_HOST_V6,
+    WIDER_HOST_BYTES,
 )
 from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES
 from reput.kernels.integers import byte_at, read_i16, read_i32, read_i64, same_bytes
@@ -55,6 +60,8 @@ GAP = 8  # state[8]: number of bytes between two records: the size of a header i
 IN_PLACE = 9  # state[9]: 1 if the walk stops at records that state another physical offset than their place.
 STATE_FIELDS = 10
 
+# Distance from STORETIMESTAMP to the body in a record with an IPv4 store host.
+_BODY_AFTER_STORE_TIMESTAMP = HEAD.size - STORE_TIMESTAMP_POSITION
 _SCHEDULE_TOPIC = np.frombuffer(b"SCHEDULE_TOPIC_XXXX", np.uint8)
 
 
@@ -70,37 +77,31 @@ def check_record(data, position, end, at_file_end):
     """
     # A record never continues in the next file.
     beyond = UNREADABLE if at_file_end else MORE_BYTES
-    if position + 8 > end:
-        return beyond, 8, 0, 0, 0
+    if position + BLANK_BYTES > end:
+        return beyond, BLANK_BYTES, 0, 0, 0
     total = read_i32(data, position)
     magic = read_i32(data, position + MAGIC_POSITION)
     if magic == BLANK_MAGIC:
-        return BLANK, 8, 0, 0, 0
+        return BLANK, BLANK_BYTES, 0, 0, 0
     if (magic != MESSAGE_MAGIC and magic != MESSAGE_MAGIC_V2) or total < 0:
-        return UNREADABLE, 8, 0, 0, 0
+        return UNREADABLE, BLANK_BYTES, 0, 0, 0
     if position + MIN_RECORD_BYTES > end:
         return beyond, MIN_RECORD_BYTES, 0, 0, 0
     sys_flag = read_i32(data, position + SYS_FLAG_POSITION)
-    body_length_at = body_length_of(position, sys_flag)
-    topic_length_bytes = 1 if magic == MESSAGE_MAGIC else 2
-    if body_length_at + 4 + topic_length_bytes > end:
-        return beyond, body_length_at + 4 + topic_length_bytes - position, 0, 0, 0
-    # As in the broker, a negative length of body or properties counts as 0.
-    topic_length_at = body_length_at + 4 + max(read_i32(data, body_length_at), 0)
-    topic = topic_length_at + topic_length_bytes
+    body = body_of(position, sys_flag)
+    topic = body + topic_length_bytes(magic)
     if topic > end:
         return beyond, topic - position, 0, 0, 0
-    if topic_length_bytes == 1:
-        topic_bytes = byte_at(data, topic_length_at)
-        topic_bytes -= (topic_bytes & 0x80) << 1
-    else:
-        topic_bytes = read_i16(data, topic_length_at)
+    topic += body_bytes_before(data, body)
+    if topic > end:
+        return beyond, topic - position, 0, 0, 0
+    topic_bytes = topic_bytes_before(data, topic, magic)
     if topic_bytes < 0:
-        return UNREADABLE, 8, 0, 0, 0
-    properties = topic + topic_bytes + 2
+        return UNREADABLE, BLANK_BYTES, 0, 0, 0
+    properties = topic + topic_bytes + PROPERTIES_LENGTH_BYTES
     if properties > end:
         return beyond, properties - position, 0, 0, 0
-    properties_bytes = max(read_i16(data, properties - 2), 0)
+    properties_bytes = properties_bytes_before(data, properties)
     needed = properties + properties_bytes - position
     if position + needed > end:
         return beyond, needed, 0, 0, 0
@@ -108,7 +109,7 @@ def check_record(data, position, end, at_file_end):
     if total < max(host_bytes, topic_bytes, properties_bytes):
         # Java's reader copies hosts, topic and properties into an array of TOTALSIZE bytes. If one does not fit, it
         # throws.
-        return UNREADABLE, 8, 0, 0, 0
+        return UNREADABLE, BLANK_BYTES, 0, 0, 0
     if total != needed:
         return SIZE_MISMATCH, needed, 0, 0, 0
     return STOPPED, needed, topic, topic_bytes, properties
@@ -135,16 +136,43 @@ def bytes_out_of_place(data, position, end, stop, base, at_file_end, gap):
 
 @njit(inline="always")
 def store_timestamp_at(position, sys_flag):
-    """Return where STORETIMESTAMP is in the record at `position`: after the born host, which has 8 or 20 bytes."""
-    host_bytes = HOST_V6_BYTES if sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_BYTES
-    return position + BORN_HOST_POSITION + host_bytes
+    """Return where STORETIMESTAMP is in the record at `position`: after the born host, whose size depends on a flag."""
+    wider = WIDER_HOST_BYTES if sys_flag & SYS_FLAG_BORN_HOST_V6 else 0
+    return position + STORE_TIMESTAMP_POSITION + wider
 
 
 @njit(inline="always")
-def body_length_of(position, sys_flag):
-    """Return where the length of the body is in the record at `position`: after the last field of a fixed size."""
-    host_bytes = HOST_V6_BYTES if sys_flag & SYS_FLAG_STORE_HOST_V6 else HOST_V4_BYTES
-    return store_timestamp_at(position, sys_flag) + 8 + host_bytes + 12
+def body_of(position, sys_flag):
+    """Return where the body is in the record at `position`: after its length, the last field of the head."""
+    wider = WIDER_HOST_BYTES if sys_flag & SYS_FLAG_STORE_HOST_V6 else 0
+    return store_timestamp_at(position, sys_flag) + wider + _BODY_AFTER_STORE_TIMESTAMP
+
+
+@njit(inline="always")
+def body_bytes_before(data, body):
+    """Return the length of the body that begins at `body`. As in the broker, a negative length counts as 0."""
+    return max(read_i32(data, body - BODY_LENGTH_BYTES), 0)
+
+
+@njit(inline="always")
+def topic_length_bytes(magic):
+    """Return the size of the field with the length of the topic."""
+    return 1 if magic == MESSAGE_MAGIC else 2
+
+
+@njit(inline="always")
+def topic_bytes_before(data, topic, magic):
+    """Return the length of the topic that begins at `topic`. It may be negative."""
+    if magic == MESSAGE_MAGIC:
+        length = byte_at(data, topic - 1)
+        return length - ((length & 0x80) << 1)
+    return read_i16(data, topic - 2)
+
+
+@njit(inline="always")
+def properties_bytes_before(data, properties):
+    """Return the length of the properties that begin at `properties`. A negative length counts as 0."""
+    return max(read_i16(data, properties - PROPERTIES_LENGTH_BYTES), 0)
 
 
 @njit(inline="always")

@@ -16,17 +16,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from reput.core import (
-    LogListing,
-    ReadMark,
-    ScanBuffers,
-    find_log_end,
-    is_at_end,
-    mark_at,
-    walk_on,
-    why_another,
-)
-from reput.core.log.ends import first_record_of
+from reput.core import LogListing, ReadMark, ScanBuffers, find_log_end, first_record_of, walk_on
 from reput.engine.tables import Bounds, first_stored, plan_between
 from reput.errors import ReputError, StoreChangedError, UsageError
 from reput.spark.errors import log, one_line
@@ -76,7 +66,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 begins = self._log_ends(sources)
             else:
                 begins = {each.name: self._initial(each, named.get(each.name)) for each in sources}
-            return {each.name: mark_at(each, begins[each.name]).as_json() for each in sources}
+            return {each.name: ReadMark.at(each, begins[each.name]).as_json() for each in sources}
 
     def _initial(self, source: LogListing, offset: int | None) -> int:
         low_ms = self._options.starting_ms
@@ -167,7 +157,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Spark starts a batch whenever the stream's offset has changed. So if a store has nothing new to read, do
             # not change the store's part of the offset.
             if end != mark.end or begin != mark.end or source.name not in latest:
-                latest[source.name] = mark_at(source, end).as_json()
+                latest[source.name] = ReadMark.at(source, end).as_json()
         return latest
 
     def _begin(self, source: LogListing, mark: ReadMark, buffers: ScanBuffers) -> int:
@@ -189,7 +179,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         last = source.last_with_data()
         near = last is None or mark.end > last.start
-        return why_another(source, find_log_end(source, buffers) if near else mark.end, mark)
+        return mark.why_another(source, find_log_end(source, buffers) if near else mark.end)
 
     def _give_up(self, source: LogListing, mark: ReadMark, why: str, instead: str) -> None:
         """Raise StoreChangedError because the log was replaced. If failOnDataLoss is false, print a warning instead."""
@@ -303,7 +293,7 @@ class _Share:
         if (
             self.messages == 0
             or (self.size is not None and self.size <= 0)
-            or is_at_end(source, begin)
+            or source.is_at_end(begin)
         ):
             return begin
         if self.messages is None and self.size is None:
@@ -336,7 +326,7 @@ def lag_of(sources: Iterable[LogListing], read_to: Mapping[str, int]) -> dict[st
 
 
 def _of_store(source: LogListing, position: int, buffers: ScanBuffers) -> dict[str, int]:
-    end = position if is_at_end(source, position) else find_log_end(source, buffers)
+    end = position if source.is_at_end(position) else find_log_end(source, buffers)
     behind, messages = max(end - position, 0), 0
     if behind:
         walked = walk_on(

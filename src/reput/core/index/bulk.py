@@ -15,11 +15,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.core.index.entries import IndexEntries, Items
+from reput.core.index.entries import IndexEntries
 from reput.core.index.key_index import BulkHits
 from reput.core.index.reader import BrokenChainError, IndexFileReader
 from reput.core.log.offset_range import OffsetRange
 from reput.errors import FormatError, StoreChangedError, StoreNotFoundError
+from reput.format.dtypes import RawEntries
 from reput.format.index_file import file_bytes
 from reput.io import LOCAL, Storage
 from reput.kernels.index_chains import look_up_keys
@@ -38,7 +39,7 @@ class _Chains(NamedTuple):
     """Slots and items of a file in memory; `newest` is the number of the last item that the header counts."""
 
     slots: npt.NDArray[np.uint32]
-    items: Items
+    items: RawEntries
     newest: int
 
 

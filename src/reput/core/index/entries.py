@@ -7,19 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from reput.core.index.reader import SLOT_PAGE_BYTES, UNCOUNTED_ITEMS, IndexFileReader
-from reput.format.dtypes import ITEM_DTYPE
+from reput.core.index.reader import SLOT_PAGE_BYTES, IndexFileReader
+from reput.format.dtypes import RawEntries, item_fields, item_hashes, item_offsets, raw_entries
 from reput.format.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES, item_position
 
-_ITEM_WORDS = ITEM_BYTES // 4
 # Number of items per read. They take 1.3 MB.
 _PIECE_ITEMS = 1 << 16
 # Number of items to read on either side of an item, to find all items of its message. The items of a message are
 # adjacent, one per key, and few messages have more keys than this number.
 _NEIGHBOURS = 16
-
-Items = npt.NDArray[np.uint32]
-"""Items as uint32[n, 5], big endian as in the file."""
 
 
 class IndexEntries:
@@ -32,13 +28,13 @@ class IndexEntries:
         """Return uint32[hash_slots], big endian as in the file."""
         return self._file.read(HEADER_BYTES, SLOT_BYTES * self._file.hash_slots, np.uint32)
 
-    def items(self, begin: int, end: int) -> Items:
+    def items(self, begin: int, end: int) -> RawEntries:
         """Return the items from `begin` to `end` - 1."""
         at = item_position(self._file.hash_slots, begin)
         words = self._file.read(at, ITEM_BYTES * max(end - begin, 0), np.uint32)
-        return words.reshape(-1, _ITEM_WORDS)
+        return raw_entries(words)
 
-    def pieces(self, begin: int, end: int, overlap: int = 0) -> Iterator[tuple[int, Items]]:
+    def pieces(self, begin: int, end: int, overlap: int = 0) -> Iterator[tuple[int, RawEntries]]:
         """Yield the items from `begin` to `end` - 1 in pieces, as pairs (number of the first item, items).
 
         Each piece except the last also contains the first `overlap` items of the next piece.
@@ -49,9 +45,9 @@ class IndexEntries:
     def rows(self) -> Iterator[npt.NDArray[np.void]]:
         """Yield all items that the header currently counts, as arrays of ITEM_DTYPE."""
         for _, items in self.pieces(1, self._file.next_item):
-            yield items.reshape(-1).view(ITEM_DTYPE)
+            yield item_fields(items)
 
-    def pieces_from_end(self, begin: int, end: int) -> Iterator[tuple[int, Items]]:
+    def pieces_from_end(self, begin: int, end: int) -> Iterator[tuple[int, RawEntries]]:
         """Yield the items from `begin` to `end` - 1 in pieces, as pairs (number of the first item, items).
 
         The last piece comes first.
@@ -84,7 +80,7 @@ class IndexEntries:
         The items from `first` to `last` must be ordered by offset.
         """
         low, high = max(number - _NEIGHBOURS, first), min(number + _NEIGHBOURS, last) + 1
-        offsets = offsets_of_items(self.items(low, high))
+        offsets = item_offsets(self.items(low, high))
         offset = int(offsets[number - low])
         begin, after = (low + int(each) for each in np.searchsorted(offsets, (offset, offset + 1)))
         # The message may have more items than were read.
@@ -97,7 +93,7 @@ class IndexEntries:
     def decoded(self, begin: int, end: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
         """Return physical offsets and key hashes of the items from `begin` to `end` - 1."""
         items = self.items(begin, end)
-        return offsets_of_items(items), items[:, 0].byteswap()
+        return item_offsets(items), item_hashes(items).view(np.uint32)
 
 
 def intact_slot_pages(file: IndexFileReader) -> list[int]:
@@ -111,19 +107,13 @@ def intact_slot_pages(file: IndexFileReader) -> list[int]:
     slots = entries.slots().byteswap().view(np.int32)
     newest = np.zeros(file.hash_slots, np.int32)
     for first, items in entries.pieces(1, last + 1):
-        hashes = items[:, 0].byteswap().view(np.int32)
+        hashes = item_hashes(items)
         # Items ascend, and of several values for one place, NumPy keeps the last one. No slot leads to a negative hash.
         valid = hashes >= 0
         numbers = np.arange(first, first + len(items), dtype=np.int32)
         newest[hashes[valid] % file.hash_slots] = numbers[valid]
-    holds = (slots == newest) | ((slots > last) & (slots <= last + UNCOUNTED_ITEMS))
+    holds = (slots == newest) | ((slots > last) & (slots <= last + IndexFileReader.UNCOUNTED_ITEMS))
     pages = (HEADER_BYTES + SLOT_BYTES * np.arange(file.hash_slots)) // SLOT_PAGE_BYTES
     lost = np.bincount(pages[~holds], minlength=file.slot_pages)
     found: list[int] = np.flatnonzero(lost == 0).tolist()
     return found
-
-
-def offsets_of_items(items: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    """Return the physical offsets of items, which are uint32[n, 5], big endian as in the file."""
-    high = items[:, 1].byteswap().view(np.int32).astype(np.int64)
-    return high << 32 | items[:, 2].byteswap()

@@ -43,8 +43,13 @@ class IndexGeometry(NamedTuple):
     def file_bytes(self) -> int:
         return file_bytes(self.hash_slots, self.index_items)
 
+    @staticmethod
+    def default() -> IndexGeometry:
+        """Return the numbers in a broker's default settings."""
+        return _DEFAULT
 
-DEFAULT_GEOMETRY = IndexGeometry(StoreConfig().hash_slots, StoreConfig().index_items)
+
+_DEFAULT = IndexGeometry(StoreConfig().hash_slots, StoreConfig().index_items)
 
 
 def from_slots(size: int, hash_slots: int) -> IndexGeometry | None:
@@ -87,15 +92,15 @@ def work_out(
 
 
 def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeometry | None:
-    is_default_size = size == DEFAULT_GEOMETRY.file_bytes
+    is_default_size = size == _DEFAULT.file_bytes
     # If the default geometry passes all tests, no other geometry can. So skip the search for another geometry, which
     # would read more of the file: from its end back to the last nonzero byte.
-    if is_default_size and _agrees(path, DEFAULT_GEOMETRY, storage, beyond_doubt=True):
-        return DEFAULT_GEOMETRY
+    if is_default_size and _agrees(path, _DEFAULT, storage, beyond_doubt=True):
+        return _DEFAULT
     with storage.open(path) as reader:
         candidates = {from_items(size, count), _from_last_item(reader, size, count)}
         if is_default_size:
-            candidates.add(DEFAULT_GEOMETRY)
+            candidates.add(_DEFAULT)
     fitting = [one for one in candidates if one is not None and _agrees(path, one, storage)]
     return fitting[0] if len(fitting) == 1 else None
 

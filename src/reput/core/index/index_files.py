@@ -5,7 +5,7 @@ Each file covers the ranges of the log for which it can be trusted (`reput.core.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
@@ -28,12 +28,12 @@ from reput.core.index.key_index import (
 from reput.core.index.reader import IndexFileReader
 from reput.core.index.set_reader import IndexFileSetReader
 from reput.core.index.spot_checks import SlotPages
-from reput.core.index.times import at_times
 from reput.core.index.trust import compared, lost_record, spot_check
 from reput.core.index.verdict import Judge, Verdict
 from reput.core.log.files import CommitLogFile
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
+from reput.format.index_file import item_seconds
 from reput.io import Stamp
 
 if TYPE_CHECKING:
@@ -306,3 +306,39 @@ def _stamp(path: str) -> Stamp | None:
         return Stamp.present(path)
     except OSError:
         return None
+
+
+_SECOND = 2
+"""Number of the first item whose seconds count from the header's begin timestamp.
+
+The seconds of item 1 count from the end timestamp of the previous file.
+"""
+
+
+def at_times(
+    file: IndexFileReader, log: CommitLogReader, last: int, window: TimeWindow, within: OffsetRange
+) -> OffsetRange:
+    """Return a part of `within`. The rest of `within` has no messages that were stored in the time window.
+
+    Args:
+        file: The IndexFile. The seconds of its items 2 to `last` must never decrease; item 1 is not used.
+        log: The log that it indexes.
+        last: Number of the last item that a `Proof` of the IndexFile compared with the log.
+        window: Requested times.
+        within: Range of the log that items 1 to `last` cover.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    begin_ms = file.header().begin_timestamp
+    if begin_ms <= 0 or last < _SECOND:
+        return within
+    least, most = (item_seconds(time, begin_ms) for time in window)
+    numbers = range(_SECOND, last + 1)
+    first = _SECOND + bisect_left(numbers, least, key=file.seconds)
+    after = _SECOND + bisect_right(numbers, most, key=file.seconds)
+    edges = {number for number in (first - 1, first, after - 1, after) if number in numbers}
+    if not all(file.agrees_on_time(log, number, begin_ms) for number in edges):
+        return within
+    start = file.offset(first - 1) if first > _SECOND else within.start
+    stop = file.offset(after) + 1 if after <= last else within.stop
+    return OffsetRange(max(start, within.start), min(stop, within.stop))

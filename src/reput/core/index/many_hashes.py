@@ -14,7 +14,7 @@ import numpy.typing as npt
 from reput.core.index.entries import IndexEntries
 from reput.core.index.reader import SLOT_PAGE_BYTES, IndexFileReader
 from reput.core.index.spot_checks import LEAST_DOUBT, SlotPages
-from reput.format.dtypes import ITEM_DTYPE
+from reput.format.dtypes import ITEM_DTYPE, item_hashes
 from reput.format.index_file import HEADER_BYTES, SLOT_BYTES
 
 _PIECE_SLOTS = 1 << 16
@@ -117,7 +117,7 @@ def _have_items(file: IndexFileReader, hashes: Hashes) -> Mask:
     may_be = np.zeros(_SIEVE, np.bool_)
     may_be[ascending % _SIEVE] = True
     for _, items in IndexEntries(file).pieces(1, file.next_item):
-        present = items[:, 0].byteswap()
+        present = item_hashes(items).view(np.uint32)
         present = present[may_be[present % _SIEVE]]
         at = np.searchsorted(ascending, present)
         # A hash above all wanted hashes has no place among them. It gets place 0: the wanted hash there is a lower one,

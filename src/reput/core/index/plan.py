@@ -16,9 +16,9 @@ from reput.base import Finding
 from reput.core.index.key_index import IndexPart, KeyIndex, NamedKey, TimeWindow
 from reput.core.index.search import without_keys
 from reput.core.log.files import CommitLogFile, lost_end
-from reput.core.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
+from reput.core.log.record import KeyedRecord
 from reput.core.log.walk import LogWalk, newest_timestamp
 from reput.errors import CorruptMessageError, MessageNotFoundError
 from reput.format.checkpoint import Checkpoint
@@ -67,7 +67,7 @@ class ShortTail:
         if self._tail is None or self._tail.start != start or self._has_changed(start):
             self._tail = None
             walk = LogWalk(self._log, start, start + _MOST_BYTES)
-            records = tuple(read_keyed_record(record) for record in walk)
+            records = tuple(record.keyed() for record in walk)
             window = walk.whole_window()
             if window is not None:
                 self._window = window
@@ -290,7 +290,7 @@ class Planner:
             if file is not None and file not in self._kept_at:
                 self._kept_at[file] = self._stamp(file)
             walk = LogWalk(self._log, start, stop)
-            records = tuple(reversed([read_keyed_record(record) for record in walk]))
+            records = tuple(reversed([record.keyed() for record in walk]))
             damage = (*walk.damage, *self._compare(start, stop).damage)
             segment = Segment(start, stop, records=records, damage=damage)
             self._kept[start, stop] = segment
@@ -315,7 +315,7 @@ class Planner:
             tail = segment.start
         walk = LogWalk(self._log, tail, tail + _TAIL_BYTES)
         for record in walk:
-            if read_keyed_record(record).store_timestamp >= dispatched_ms:
+            if record.keyed().store_timestamp >= dispatched_ms:
                 return self._log.files_end
         last_file = self._log.file_at(walk.position - 1)
         return last_file.start if walk.at_end and last_file else self._log.files_end
@@ -324,6 +324,6 @@ class Planner:
         """Return the store timestamp of the newest entry's message; 0 if the entry does not lead to a message."""
         try:
             record = self._log.locate(self._index.newest_entry)
-            return read_keyed_record(record).store_timestamp
+            return record.keyed().store_timestamp
         except (MessageNotFoundError, CorruptMessageError):
             return 0

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.core.index.key_index import UntrustedIndexError
-from reput.errors import FormatError, StoreError
+from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, StoreError
 from reput.format.file_names import is_index_file_name
 from reput.format.index_file import (
+    HEADER,
     HEADER_BYTES,
+    ITEM,
     ITEM_BYTES,
     SLOT_BYTES,
     IndexHeader,
@@ -29,6 +31,7 @@ from reput.format.index_file import (
     decode_item,
     file_bytes,
     item_position,
+    item_seconds,
 )
 from reput.io import LOCAL, PooledReader, Storage
 
@@ -36,27 +39,28 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from reput.core.log.reader import CommitLogReader
+
+# A slot, or another number of four bytes.
 _SLOT = struct.Struct(">i")
-_INDEX_COUNT = struct.Struct(">i")
-_COUNT_AT = HEADER_BYTES - _INDEX_COUNT.size
-# Fields of an item: key hash, physical offset, previous item in the chain.
-_CHAINED_ITEM = struct.Struct(">iq4xi")
-_ITEM_OFFSET = struct.Struct(">4xq")
+_COUNT_AT = HEADER.positions["index_count"]
+_CHAINED = "key_hash", "physical_offset", "previous"
+_CHAINED_ITEM = ITEM.reader(*_CHAINED)
+_ITEM_OFFSET = ITEM.reader("physical_offset")
 # Three adjacent items: the offset of the first one, the fields of the middle one, the offset of the last one.
-_NEIGHBOURS = struct.Struct(">4xq8x iq4xi 4xq8x")
+_NEIGHBOURS = struct.Struct(
+    ">" + ITEM.whole("physical_offset") + ITEM.whole(*_CHAINED) + ITEM.whole("physical_offset")
+)
 _NEIGHBOURS_BYTES = _NEIGHBOURS.size
-# Position of the time difference in an item.
-_SECONDS_AT = 12
+_SECONDS_AT = ITEM.positions["time_diff_s"]
 OFFSET_MAX = 2**63 - 1
+_INT32_MAX = 2**31 - 1
 _READS_OF_HEADER = 5
 # At most this many items of a chain are checked, because the chains of frequent keys are long.
 _CHAIN_STEPS = 256
 # The first items of many chains, up to this many per chain, are requested together. Later items are requested one by
 # one.
 _ANNOUNCED_STEPS = 16
-# A writer puts at most this many items between two updates of the header. So another process may have added up to this
-# many items that the header does not count yet.
-UNCOUNTED_ITEMS = 1 << 12
 _UNUSED = bytes(1 << 16)
 # One read of this many slots takes less time than a few reads of one slot.
 _FEW_SLOTS = 1 << 12
@@ -90,6 +94,10 @@ class IndexFileReader:
     method raises StoreAccessError, StoreChangedError.
     """
 
+    # A writer puts at most this many items between two updates of the header. So another process may have added up to
+    # this many items that the header does not count yet.
+    UNCOUNTED_ITEMS = 1 << 12
+
     __slots__ = (
         "_file", "_items_at", "_seen_next", "hash_slots", "index_items", "name", "path", "storage",
     )  # fmt: skip
@@ -119,7 +127,7 @@ class IndexFileReader:
         if not 0 <= count <= self.index_items:
             raise FormatError(
                 self.path,
-                36,
+                _COUNT_AT,
                 f"index count {count}, but the file has room for {self.index_items} items",
             )
 
@@ -167,7 +175,7 @@ class IndexFileReader:
     @property
     def next_item(self) -> int:
         """Return the number that the next item gets; items 1 to next_item - 1 exist."""
-        count: int = _INDEX_COUNT.unpack(self._file.read(_COUNT_AT, _INDEX_COUNT.size))[0]
+        count: int = _SLOT.unpack(self._file.read(_COUNT_AT, _SLOT.size))[0]
         self._seen_next = min(max(count, 1), self.index_items)
         return self._seen_next
 
@@ -291,6 +299,43 @@ class IndexFileReader:
                 return last == 0 or self.item(1).physical_offset == header.begin_physical_offset
         return False
 
+    def settled_header(self) -> tuple[IndexHeader, str]:
+        """Return the header, and how it contradicts the items ("" if both agree).
+
+        A broker updates count, end and timestamp one after the other, so the header is read until these values agree.
+        """
+        for _ in range(_READS_OF_HEADER):
+            header = self.header()
+            problem = self._contradiction(header)
+            if not problem:
+                break
+        return header, problem
+
+    def _contradiction(self, header: IndexHeader) -> str:
+        last = header.last_item(self.index_items)
+        if last == 0:
+            return ""
+        first_item, last_item = self.item(1), self.item(last)
+        if header.begin_physical_offset != first_item.physical_offset:
+            return "the header's begin offset is not the first item's"
+        if header.end_physical_offset != last_item.physical_offset:
+            return "the header's end offset is not the last item's"
+        # The broker limits time differences to these bounds, so a value at a bound proves nothing.
+        if last > 1 and header.begin_timestamp > 0 and 0 < last_item.time_diff_s < _INT32_MAX:
+            passed_ms = header.end_timestamp - header.begin_timestamp
+            if passed_ms // 1000 != last_item.time_diff_s:
+                return "the header's timestamps are not as far apart as the items'"
+        return ""
+
+    def agrees_on_time(self, log: CommitLogReader, number: int, begin_ms: int) -> bool:
+        """Return whether an item's seconds, which count from `begin_ms`, agree with its message's store timestamp."""
+        item = self.item(number)
+        try:
+            record = log.locate(item.physical_offset)
+        except (MessageNotFoundError, CorruptMessageError):
+            return False
+        return item_seconds(record.store_timestamp(), begin_ms) == item.time_diff_s
+
     def newest_counted(self, slot: int, last: int) -> int:
         """Return the newest of items 1 to `last` in a slot's chain.
 
@@ -299,7 +344,7 @@ class IndexFileReader:
         number = self.slot(slot)
         # Skip newer items, which the header does not count yet.
         for _ in range(_CHAIN_STEPS):
-            if not last < number < min(last + UNCOUNTED_ITEMS, self.index_items):
+            if not last < number < min(last + self.UNCOUNTED_ITEMS, self.index_items):
                 break
             number = self.item(number).previous
         return number
@@ -310,7 +355,7 @@ class IndexFileReader:
         if item.key_hash < 0 or item.physical_offset < 0 or not 0 <= item.previous < number:
             return False
         reached = self.slot(item.key_hash % self.hash_slots)
-        stop = min(self.next_item + UNCOUNTED_ITEMS, self.index_items)
+        stop = min(self.next_item + self.UNCOUNTED_ITEMS, self.index_items)
         for _ in range(_CHAIN_STEPS):
             if not number < reached < stop:
                 return reached == number

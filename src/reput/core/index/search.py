@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from reput.base import Finding
 from reput.core.index.key_index import Candidate, IndexPart, StaleEntryError, UntrustedIndexError
-from reput.core.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.core.log.offset_range import OffsetRange
-from reput.core.log.reader import CommitLogReader, LocatedRecord
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.record import KeyedRecord, LocatedRecord
 from reput.errors import CorruptMessageError, MessageNotFoundError
 
 # Only for annotations: loading NumPy would slow down every small query.
@@ -61,7 +61,7 @@ class IndexSearch:
                 located = self._locate(candidate.physical_offset)
                 record = None
                 if located is not None:
-                    record = read_keyed_record(located)
+                    record = located.keyed()
                     self._largest_bytes = max(self._largest_bytes, record.size_bytes)
                     self._verify(candidate, record)
                     yield located, record

@@ -15,13 +15,13 @@ from reput.core.index.geometry import GeometryFinder, IndexGeometry
 from reput.core.index.reader import IndexFileReader
 from reput.errors import FormatError, StoreAccessError, StoreNotFoundError
 from reput.format.file_names import is_index_file_name
-from reput.format.index_file import HEADER_BYTES, index_key, key_hash
+from reput.format.index_file import HEADER, index_key, key_hash
 from reput.io import LOCAL, GrowthWatch, Storage, listed_size
 
 # To see whether a new file has entries, at most this many of its first bytes are read.
 _HEAD_BYTES = 4096
 # Position of the two counts that end the header. The slots follow.
-_COUNTS_AT = HEADER_BYTES - 8
+_COUNTS_AT = HEADER.positions["hash_slot_count"]
 
 
 class _Listed(NamedTuple):

@@ -17,7 +17,6 @@ from math import log, log1p
 
 from reput.core.index.key_index import UntrustedIndexError
 from reput.core.index.reader import SLOT_PAGE_BYTES, IndexFileReader
-from reput.core.log.keyed_record import read_keyed_record
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.walk import LogWalk
@@ -166,9 +165,7 @@ def first_keyed(log: CommitLogReader, gap: OffsetRange) -> tuple[int | None, boo
     Raises StoreAccessError, StoreChangedError.
     """
     walk = LogWalk(log, gap.start, min(gap.stop, gap.start + _READ_BYTES))
-    records = (
-        read_keyed_record(record) for _, record in zip(range(_READ_RECORDS), walk, strict=False)
-    )
+    records = (record.keyed() for _, record in zip(range(_READ_RECORDS), walk, strict=False))
     keyed = next((record.physical_offset for record in records if record.keys), None)
     return keyed, bool(walk.damage)
 

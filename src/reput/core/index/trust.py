@@ -16,12 +16,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from reput.core.index.key_index import Candidate
+from reput.core.index.proof_cache import ProofCache, Stamps
 from reput.core.index.reader import IndexFileReader
-from reput.core.index.remembered import Remembered, stamps_before
 from reput.core.index.search import is_entry_of
 from reput.core.index.spot_checks import FEW_ITEMS, find_gaps, lost_items
 from reput.core.index.verdict import Verdict
-from reput.core.log.keyed_record import read_keyed_record
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError
@@ -95,7 +94,7 @@ class RecallingJudge:
     """
 
     def __init__(self) -> None:
-        self._remembered = Remembered()
+        self._remembered = ProofCache()
 
     def __call__(
         self,
@@ -127,7 +126,7 @@ class RecallingJudge:
         if _may_grow(file):
             return spot_check(file, log, last, before, files)
         known = before or self._remembered.spot_check(file, log)
-        stamps = stamps_before(file, log)
+        stamps = Stamps.before(file, log)
         found = spot_check(file, log, last, known, files)
         if found is not known:
             self._remembered.keep_spot_check(file, log, found, stamps)
@@ -221,7 +220,7 @@ def entry_holds(file: IndexFileReader, log: CommitLogReader, number: int) -> boo
     before, item, after = file.around(number)
     offset = item.physical_offset
     try:
-        record = read_keyed_record(log.locate(offset))
+        record = log.locate(offset).keyed()
     except StoreError:
         return False
     items = [item]
@@ -250,7 +249,7 @@ def lost_record(
     if not 0 < after - first <= _MOST_BETWEEN:
         return None
     try:
-        record = read_keyed_record(log.locate(offset))
+        record = log.locate(offset).keyed()
     except (MessageNotFoundError, CorruptMessageError):
         return None
     wrong = [n for n in range(first, after) if not record.has_key_hash(file.item(n).key_hash)]

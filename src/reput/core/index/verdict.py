@@ -12,11 +12,7 @@ from typing import Protocol
 from reput.core.index.reader import IndexFileReader
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
-from reput.format.index_file import IndexHeader
 from reput.io import Stamp
-
-_INT32_MAX = 0x7FFFFFFF
-_READS_OF_HEADER = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,36 +40,6 @@ class Proof:
     is_timed: bool = False
     is_kept: bool = field(default=False, compare=False)
     seen: tuple[tuple[str, Stamp], ...] = field(default=(), compare=False)
-
-
-def settled_header(file: IndexFileReader) -> tuple[IndexHeader, str]:
-    """Return the header, and how it contradicts the items ("" if both agree).
-
-    A broker updates count, end and timestamp one after the other, so the header is read until these values agree.
-    """
-    for _ in range(_READS_OF_HEADER):
-        header = file.header()
-        problem = _contradiction(file, header)
-        if not problem:
-            break
-    return header, problem
-
-
-def _contradiction(file: IndexFileReader, header: IndexHeader) -> str:
-    last = header.last_item(file.index_items)
-    if last == 0:
-        return ""
-    first_item, last_item = file.item(1), file.item(last)
-    if header.begin_physical_offset != first_item.physical_offset:
-        return "the header's begin offset is not the first item's"
-    if header.end_physical_offset != last_item.physical_offset:
-        return "the header's end offset is not the last item's"
-    # The broker limits time differences to these bounds, so a value at a bound proves nothing.
-    if last > 1 and header.begin_timestamp > 0 and 0 < last_item.time_diff_s < _INT32_MAX:
-        passed_ms = header.end_timestamp - header.begin_timestamp
-        if passed_ms // 1000 != last_item.time_diff_s:
-            return "the header's timestamps are not as far apart as the items'"
-    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.core.index.key_index import Candidate, CandidateArrays, TimeWindow
+from reput.core.index.long_chain import chain_pieces
+from reput.core.index.reader import IndexFileReader
 from reput.core.log.files import CommitLogFile
+from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
-from reput.core.log.windows import Window, windows
+from reput.core.log.windows import Window
 from reput.errors import StoreNotFoundError
+from reput.format.index_file import index_key, key_hash
 from reput.kernels import key_match as kernel
 from reput.kernels.rows import new_rows
 
@@ -102,7 +106,7 @@ class _FilePart:
         needed = np.full(len(pending), likely_bytes)
         while len(pending):
             unread, still_needed = [], []
-            for part in windows(self._offsets[pending], needed, self._file, _WINDOW_BYTES):
+            for part in Window.group(self._offsets[pending], needed, self._file, _WINDOW_BYTES):
                 rows = pending[part.first : part.first + len(part.begins)]
                 records = self._records(part)
                 is_entry = self._are_entries(part, records, rows)
@@ -149,3 +153,11 @@ class _FilePart:
         )  # fmt: skip
         are_entries: _Flags = verdicts == kernel.OTHER
         return are_entries
+
+
+def warm_up_window_search(file: IndexFileReader, log: CommitLogReader) -> None:
+    """Run the steps of a query for a frequent key in a time window, so that their kernels are compiled."""
+    everywhere = OffsetRange(log.min_offset, log.files_end)
+    chain = chain_pieces(file, key_hash(index_key("t", "k")), everywhere)
+    for _ in to_be_read(log, chain, TimeWindow(0, 0), 0):
+        raise RuntimeError("the query found a message outside its time window")

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.base import StoreConfig
-from reput.core.index.reader import UNCOUNTED_ITEMS
+from reput.core.index.reader import IndexFileReader
 from reput.errors import IndexFullError
+from reput.format.dtypes import new_entries, raw_entries
 from reput.format.index_file import (
     HEADER_BYTES,
     ITEM_BYTES,
@@ -35,7 +36,6 @@ _WINDOW_ITEMS = 1 << 16
 # Before new items are written, the part of the file that they overwrite is loaded into memory. The next bytes of the
 # file, up to this many, are loaded with it for later items.
 _PREPARED_BYTES = 1 << 20
-_ITEM_WORDS = ITEM_BYTES // 4
 _NONE: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
 
 
@@ -64,7 +64,7 @@ class IndexFileBuilder:
     def __init__(self, path: Path, config: StoreConfig, previous: IndexFileEnd) -> None:
         self._config = config
         self._slots = np.zeros(config.hash_slots, np.uint32)
-        self._window = np.empty((min(_WINDOW_ITEMS, config.index_items), 5), np.uint32)
+        self._window = new_entries(min(_WINDOW_ITEMS, config.index_items))
         self._header = np.array(previous.next_header(), np.int64)
         size = file_bytes(config.hash_slots, config.index_items)
         self._file = FileWriter(path, size=size)
@@ -127,7 +127,7 @@ class IndexFileWriter:
         self._items_at = item_position(config.hash_slots, 0)
         array = self._file.array
         self._slots: npt.NDArray[np.uint32] = array[HEADER_BYTES : self._items_at].view(np.uint32)
-        self._items = array[self._items_at :].view(np.uint32).reshape(-1, _ITEM_WORDS)
+        self._items = raw_entries(array[self._items_at :])
         self._prepared = 0
         header = decode_header(self._file.data)
         self._header = np.array(header, np.int64)
@@ -167,7 +167,7 @@ class IndexFileWriter:
         """Put entries from number `start` on until the file is full; return the number of the first entry not put."""
         while start < len(key_hash) and not self.is_full:
             # Put few entries at a time: readers see new items only after `_write_header` has counted them.
-            stop = min(start + UNCOUNTED_ITEMS, len(key_hash))
+            stop = min(start + IndexFileReader.UNCOUNTED_ITEMS, len(key_hash))
             end = self._items_at + (self.count + stop - start) * ITEM_BYTES
             if end > self._prepared:
                 begin, self._prepared = max(self._prepared, self._items_at), end + _PREPARED_BYTES
@@ -192,8 +192,8 @@ class IndexFileWriter:
         check_items(self._items, count, newest)
         self._slots[:] = newest.byteswap()
         rest = self._items[count:]
-        for start in range(0, len(rest), UNCOUNTED_ITEMS):
-            part = rest[start : start + UNCOUNTED_ITEMS]
+        for start in range(0, len(rest), IndexFileReader.UNCOUNTED_ITEMS):
+            part = rest[start : start + IndexFileReader.UNCOUNTED_ITEMS]
             if part.any():
                 # Only nonzero parts are cleared. Writing zeros over zeros would make every page dirty.
                 part[:] = 0

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 from reput.base import Finding, Kind
 from reput.core.log.files import CommitLogFile
 from reput.core.log.offset_range import OffsetRange
-from reput.core.log.reader import CommitLogReader, LocatedRecord
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.record import LocatedRecord
 from reput.core.log.record_search import find_record
 from reput.core.log.sources import LogListing, LogSource
-from reput.core.log.verdict import end_of_whole
-from reput.core.log.walk import LogWalk
-from reput.format.commit_log import BLANK_BYTES
+from reput.core.log.verdict import FileEnd, end_of_file, end_of_whole
+from reput.core.log.walk import WALKED_BYTES, LogWalk
+from reput.format.commit_log import crc_matches
+from reput.format.record_crc import has_right_record_crc
 
 # Imported only for type checkers, so that commands that need no kernel do not wait for numba.
 if TYPE_CHECKING:
@@ -50,6 +52,15 @@ class LogEnds:
     data: int
     file: CommitLogFile | None = None
 
+    @classmethod
+    def of(cls, source: LogSource) -> LogEnds:
+        """Find the end of a log for readers, the end for a rebuild, and the end of the log's data.
+
+        A walk over the last bytes of the log finds the three ends. Raises StoreError.
+        """
+        with closing(CommitLogReader(source)) as log:
+            return _find(log)
+
     def findings(self) -> list[Finding]:
         """Return findings that explain why the end for readers, the end for a rebuild and the end of the data differ.
 
@@ -67,15 +78,6 @@ class LogEnds:
             detail = "the bytes after the last record are not a record"
             found.append(file.lost(self.rebuild, self.data, detail, Kind.TORN_LOG_END))
         return found
-
-
-def find_log_ends(source: LogSource) -> LogEnds:
-    """Find the end of a log for readers, the end for a rebuild, and the end of the log's data.
-
-    A walk over the last bytes of the log finds the three ends. Raises StoreError.
-    """
-    with closing(CommitLogReader(source)) as log:
-        return _find(log)
 
 
 def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
@@ -120,16 +122,6 @@ def first_record_of(source: LogListing, position: int, buffers: ScanBuffers) -> 
 def not_whole(end: int) -> str:
     """Return a note for users: bytes follow the end of the log. This is normal only while a log is being written."""
     return f"the log ends at offset {end:,}; the bytes after it are not a valid record and are not read"
-
-
-def is_at_end(source: LogListing, position: int) -> bool:
-    """Return whether nothing is written at a physical offset yet, with one small read. Raises StoreError."""
-    for file in source.files:
-        if file.start <= position < file.end:
-            with source.open_file(file.path) as reader:
-                head = reader.read(position - file.start, min(BLANK_BYTES, file.end - position))
-            return not any(head)
-    return not source.files or position >= source.files[-1].end
 
 
 def _find(log: CommitLogReader) -> LogEnds:
@@ -177,3 +169,45 @@ def _record_near(log: CommitLogReader, file: CommitLogFile, data: int) -> int:
 def _record_from(log: CommitLogReader, file: CommitLogFile, start: int) -> int | None:
     with closing(log.source.open(file.path)) as reader:
         return find_record(reader, file, start, file.end)
+
+
+def recovered_end(log: CommitLogReader, start: int, *, whole_records: bool = False) -> int:
+    """Return the end of the log that a broker finds if it checks records from `start` on.
+
+    The broker compares the CRCs of bodies. With `whole_records` (`StoreConfig.check_record_crc`) it compares CRCs of
+    records, and ends the log at a record without such a CRC. If the last file ends with a blank record, the log ends
+    where this record begins, because the next file does not exist. Raises StoreAccessError, StoreChangedError.
+    """
+    end = log.files_end
+    for file in log.files:
+        if file.end > start:
+            end, is_passed = _end_within(log, file, max(start, file.start), whole_records)
+            if not is_passed:
+                break
+    return end
+
+
+def _end_within(
+    log: CommitLogReader, file: CommitLogFile, start: int, whole_records: bool
+) -> FileEnd:
+    """Return the end of the readable records with the right CRC in one file."""
+    walk = LogWalk(log, start, min(file.end, start + WALKED_BYTES), in_place=False)
+    for record in walk:
+        if walk.damage:
+            break
+        if not _has_right_crc(record, whole_records):
+            return FileEnd(record.physical_offset, False)
+    if walk.damage or walk.position >= file.end:
+        return end_of_file(walk.verdict(), file)
+    if walk.at_end:
+        return FileEnd(walk.position, False)
+    # Imported only if much of the file is left: the import of numba takes longer than the walk above.
+    from reput.core.log.kernel_crc import end_within
+
+    return end_within(file, walk.position, log.source.open, whole_records=whole_records)
+
+
+def _has_right_crc(record: LocatedRecord, whole_records: bool) -> bool:
+    if whole_records:
+        return has_right_record_crc(record.record())
+    return crc_matches(record.data, record.layout)

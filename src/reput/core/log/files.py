@@ -6,11 +6,18 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import ClassVar
 
 from reput.base import Finding, Kind
 from reput.core.log.known_file import KnownFile
+from reput.core.log.offset_range import OffsetRange
 from reput.errors import CorruptMessageError, FormatError, StoreChangedError
-from reput.format.file_names import offset_file_name
+from reput.format.dledger import LEDGER_HEADER_BYTES, is_end_mark, is_header
+from reput.format.file_names import LEDGER_DATA_FOLDER, LEDGER_PREFIX, offset_file_name
+from reput.io import RangeReader
+
+# Total length of the two fields (magic and size) with which the mark at the end of a DLedger file begins.
+_END_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -25,6 +32,9 @@ class CommitLogFile:
     In RocketMQ: fileFromOffset.
     """
 
+    # Facts about ranges shorter than this are not stored, because scanning them is fast.
+    LEAST_KEPT_BYTES: ClassVar[int] = 1 << 20
+
     start: int
     size: int
     path: str
@@ -32,9 +42,25 @@ class CommitLogFile:
     gap: int = 0
     known: KnownFile | None = field(default=None, compare=False)
 
+    @staticmethod
+    def gap_of(path: str) -> int:
+        """Return the size of the header before each record of a log file: 0 except for files in `dledger-<id>/data`."""
+        folder = os.path.dirname(path)
+        is_ledger = os.path.basename(os.path.dirname(folder)).startswith(LEDGER_PREFIX)
+        return (
+            LEDGER_HEADER_BYTES
+            if is_ledger and os.path.basename(folder) == LEDGER_DATA_FOLDER
+            else 0
+        )
+
     @property
     def end(self) -> int:
         return self.start + self.size
+
+    @property
+    def is_worth_keeping(self) -> bool:
+        """Return whether facts about the file may be stored. A short file is scanned faster."""
+        return self.size >= self.LEAST_KEPT_BYTES
 
     def corrupt(self, physical_offset: int, reason: str) -> CorruptMessageError:
         """Return the error for an unreadable record at this offset of the file."""
@@ -45,6 +71,60 @@ class CommitLogFile:
     ) -> Finding:
         """Return the finding that physical offsets [start, stop) of this file could not be read."""
         return Finding(kind, self.path, detail, start - self.start, start, stop - start)
+
+    def missing_before(self, start: int) -> Finding:
+        """Return the finding that no file contains the offsets from `start` to this file; it names the first one."""
+        files = -(-(self.start - start) // max(self.size, 1))
+        name = offset_file_name(max(self.start - files * self.size, 0))
+        return Finding(
+            Kind.MISSING_LOG_FILE, os.path.join(os.path.dirname(self.path), name),
+            "no file contains these offsets",
+            physical_offset=start, length=self.start - start,
+        )  # fmt: skip
+
+    def expired_before(self, start: int) -> Finding:
+        """Return the finding that the offsets from `start` to this file expired before they were read."""
+        return replace(
+            self.missing_before(start),
+            kind=Kind.EXPIRED_UNREAD,
+            detail="expired before they were read",
+        )
+
+    def after_header(self, reader: RangeReader, position: int) -> int:
+        """Return the physical offset of a record. `position` is this offset, or the offset of its DLedger header.
+
+        Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+        """
+        at = position - self.start
+        head = reader.read(at, max(min(self.gap, self.size - at), 0))
+        if at == 0 or is_header(head, position) or is_end_mark(head, self.size - at):
+            return position + self.gap
+        return position
+
+    def is_ledger_end(self, reader: RangeReader, position: int) -> bool:
+        """Return whether the records of a DLedger file have ended, so that no record begins at `position`.
+
+        The header of such a record would lie directly before `position`. At the end, the file has its end mark in place
+        of this header, or has too few bytes left for an end mark.
+
+        Raises as `after_header` does.
+        """
+        at = position - self.gap - self.start
+        left = self.size - at
+        return left < _END_BYTES or is_end_mark(reader.read(at, _END_BYTES), left)
+
+    def cut(
+        self, start: int, stop: int, split_bytes: int, data_end: int | None = None
+    ) -> list[OffsetRange]:
+        """Cut physical offsets [start, stop) into splits, at positions that do not depend on `start`.
+
+        split_bytes  size of all splits except the first and the last; at least 1
+        data_end     end of the data; no cuts are made after it
+        """
+        first = start + split_bytes - (start - self.start) % split_bytes
+        last = stop if data_end is None else min(data_end, stop)
+        begins = [start, *range(first, last, split_bytes)]
+        return [OffsetRange(*edges) for edges in pairwise([*begins, stop])]
 
 
 def check_no_overlap(files: Sequence[CommitLogFile]) -> None:
@@ -85,21 +165,10 @@ def holes(files: Sequence[CommitLogFile]) -> list[Finding]:
     Each finding has the path of the first missing file.
     """
     return [
-        missing_before(after, before.end)
+        after.missing_before(before.end)
         for before, after in pairwise(files)
         if before.end < after.start
     ]
-
-
-def missing_before(file: CommitLogFile, start: int) -> Finding:
-    """Return the finding that no file contains physical offsets [start, file.start), with the first missing file."""
-    files = -(-(file.start - start) // max(file.size, 1))
-    name = offset_file_name(max(file.start - files * file.size, 0))
-    return Finding(
-        Kind.MISSING_LOG_FILE, os.path.join(os.path.dirname(file.path), name),
-        "no file contains these offsets",
-        physical_offset=start, length=file.start - start,
-    )  # fmt: skip
 
 
 def lost_end(files: Sequence[CommitLogFile], log_end: int, known: int, whose: str) -> Finding:
@@ -109,12 +178,3 @@ def lost_end(files: Sequence[CommitLogFile], log_end: int, known: int, whose: st
         f"the log ends here, but {whose} refers to a later message; the newest messages are lost",
         physical_offset=log_end, length=max(known + 1 - log_end, 1),
     )  # fmt: skip
-
-
-def expired_before(file: CommitLogFile, start: int) -> Finding:
-    """Return the finding that physical offsets [start, file.start) expired before they were read."""
-    return replace(
-        missing_before(file, start),
-        kind=Kind.EXPIRED_UNREAD,
-        detail="expired before they were read",
-    )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from reput.core.log.files import CommitLogFile
 from reput.core.log.scan import FileScan, ScanBuffers
-from reput.core.log.scan_mode import GROWING_PLACES, PLACES, ScanMode
+from reput.core.log.scan_mode import ScanMode
 from reput.core.log.sources import LogListing
 from reput.core.log.splits import first_record
 from reput.core.log.verdict import end_for_reader
@@ -28,7 +28,7 @@ def walk_on(
     *,
     max_bytes: int | None = None,
     max_messages: int | None = None,
-    in_last: ScanMode = GROWING_PLACES,
+    in_last: ScanMode = ScanMode.GROWING_PLACES,
 ) -> Walked:
     """Walk to the end of the log, or up to a limit. A record must begin at `start`, or a file must end there.
 
@@ -56,7 +56,7 @@ def walk_on(
         # The walk takes at least one message, even if `position` is already at the limit in bytes.
         position, found = _walk_file(
             source.open_file, file, position, max(most, position + 1),
-            in_last if file == last else PLACES, buffers,
+            in_last if file == last else ScanMode.PLACES, buffers,
             None if max_messages is None else max_messages - messages,
         )  # fmt: skip
         messages += found

@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.core.log.files import CommitLogFile
-from reput.core.log.ledger import after_header
 from reput.core.log.scan import FileScan
-from reput.core.log.scan_mode import UP_TO_DAMAGE
-from reput.core.log.verdict import FileEnd, WalkVerdict, end_for_broker, end_of_file
+from reput.core.log.scan_mode import ScanMode
+from reput.core.log.verdict import FileEnd, WalkVerdict, end_of_file
 from reput.format.record_crc import has_right_record_crc
 from reput.io import FileReader, OpenFile, RangeReader
 from reput.kernels.checksum import find_wrong_bodies
@@ -38,17 +37,17 @@ def end_within(
     For `whole_records` see `recovered_end`. Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
     find_wrong = _wrong_records if whole_records else wrong_bodies
-    scan = FileScan(file, start, file.end, UP_TO_DAMAGE, open_file=open_file)
+    scan = FileScan(file, start, file.end, ScanMode.UP_TO_DAMAGE, open_file=open_file)
     position = start
     with open_file(file.path) as reader:
         if file.gap:
-            position = after_header(reader, file, start)
+            position = file.after_header(reader, start)
         for batch in scan.batches():
             # Records are adjacent until the first damage, so add up their sizes. The physical offsets that the records
             # state may be wrong.
             sizes = batch.messages["size"] + file.gap
             ends = position + np.cumsum(sizes, dtype=np.int64)
-            stop = end_for_broker(WalkVerdict(file.end, scan.damage))
+            stop = WalkVerdict(file.end, scan.damage).end_for_broker()
             sound = int(np.searchsorted(ends - sizes, stop))
             edges = np.concatenate([[position], ends[:sound]]) - file.start
             bad = _first_bad_crc(reader, edges, batch.messages, find_wrong)

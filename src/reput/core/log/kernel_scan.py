@@ -12,10 +12,10 @@ import numpy as np
 
 from reput.base import Finding, Kind
 from reput.core.log.dispatch_batch import DispatchBatch
-from reput.core.log.known_file import TimedPiece, joined
+from reput.core.log.known_file import TimedPiece
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.scan import FileScan
-from reput.core.log.scan_mode import READER, READER_PLACES
+from reput.core.log.scan_mode import ScanMode
 from reput.errors import StoreNotFoundError
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 
@@ -36,7 +36,7 @@ def scan_with_kernel(
     if file is None:
         return [], [], stop, None
     wanted = np.array(sorted(hashes), np.int32)
-    scan = FileScan(file, start, stop, READER, open_file=log.source.open)
+    scan = FileScan(file, start, stop, ScanMode.READER, open_file=log.source.open)
     found: list[int] = []
     seen: list[TimedPiece] = []
     try:
@@ -54,7 +54,7 @@ def scan_with_kernel(
         ):
             # Do not report damage at the end: the caller decides whether it is damage or the log's torn end.
             position = damage.pop().start
-    return found[::-1], damage, position, joined(seen)
+    return found[::-1], damage, position, TimedPiece.joined(seen)
 
 
 def _times(batch: DispatchBatch) -> list[TimedPiece]:
@@ -77,7 +77,7 @@ def find_inner_batches(
     # The file has expired meanwhile.
     if file is None:
         return [], []
-    scan = FileScan(file, start, stop, READER_PLACES, open_file=log.source.open)
+    scan = FileScan(file, start, stop, ScanMode.READER_PLACES, open_file=log.source.open)
     found: list[tuple[int, int]] = []
     try:
         for piece in scan.pieces():

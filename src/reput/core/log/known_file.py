@@ -5,14 +5,19 @@ If a record has several UNIQ_KEYs, a broker indexes only the last one. A scan fi
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reput.base import Finding
 from reput.core.log.offset_range import OffsetRange
+
+# Version of the stored form. Results of other versions are ignored.
+_FORM = 5
+_HASH_BYTES, _OFFSET_BYTES = 4, 8
 
 
 class TimedPiece(NamedTuple):
@@ -35,18 +40,18 @@ class TimedPiece(NamedTuple):
         """Return whether no message of the piece was stored between two times, both inclusive."""
         return self.is_whole and (self.most < begin or end < self.least)
 
-
-def joined(pieces: Collection[TimedPiece]) -> TimedPiece | None:
-    """Join adjacent pieces into one; return None without pieces."""
-    if not pieces:
-        return None
-    every = list(pieces)
-    return TimedPiece(
-        every[0].start, every[-1].stop,
-        min(one.least for one in every), max(one.most for one in every), every[-1].last,
-        all(one.ascends for one in every) and all(a.most <= b.least for a, b in pairwise(every)),
-        all(one.is_whole for one in every),
-    )  # fmt: skip
+    @staticmethod
+    def joined(pieces: Collection[TimedPiece]) -> TimedPiece | None:
+        """Join adjacent pieces into one; return None without pieces."""
+        if not pieces:
+            return None
+        every = list(pieces)
+        return TimedPiece(
+            every[0].start, every[-1].stop,
+            min(one.least for one in every), max(one.most for one in every), every[-1].last,
+            all(one.ascends for one in every) and all(a.most <= b.least for a, b in pairwise(every)),
+            all(one.is_whole for one in every),
+        )  # fmt: skip
 
 
 class ReplacedIds(NamedTuple):
@@ -123,27 +128,71 @@ class KnownFile:
     witness: int = 0
     rolled_back: tuple[int, ...] | None = ()
 
+    def encoded(self) -> bytes:
+        """Return the stored form of facts."""
+        ids = self.ids or ReplacedIds()
+        head = {
+            "form": _FORM, "range": [self.start, self.stop], "stamp": self.stamp, "kept_at": self.kept_at,
+            "pieces": self.pieces, "witness": self.witness,
+            "queues": self.queues, "rolled_back": self.rolled_back,
+            "ids": None if self.ids is None else len(ids.hashes) // _HASH_BYTES,
+        }  # fmt: skip
+        return json.dumps(head).encode() + b"\n" + ids.hashes + ids.offsets
 
-def adjacent(parts: Sequence[KnownFile]) -> KnownFile | None:
-    """Join the facts about adjacent ranges of a file; None if a range is missing, or not all queues were collected."""
-    if not parts or any(one.stop != other.start for one, other in pairwise(parts)):
-        return None
-    queues: dict[tuple[str, int], StatedOffsets] = {}
-    for part in parts:
-        if part.queues is None:
+    @classmethod
+    def decoded(cls, data: bytes) -> KnownFile | None:
+        """Decode the result of `encoded`. Raises ValueError, TypeError, LookupError, OverflowError, RecursionError."""
+        text, _, rest = data.partition(b"\n")
+        head: dict[str, Any] = json.loads(text)
+        if head["form"] != _FORM:
             return None
-        for found in part.queues:
-            before = queues.get(found[:2])
-            queues[found[:2]] = found if before is None else before.together(found)
-    pieces = tuple(piece for part in parts for piece in part.pieces)
-    rolled_back: tuple[int, ...] | None = ()
-    for part in parts:
-        is_known = rolled_back is not None and part.rolled_back is not None
-        rolled_back = (*(rolled_back or ()), *(part.rolled_back or ())) if is_known else None
-    return KnownFile(
-        parts[0].start,
-        parts[-1].stop,
-        pieces,
-        queues=tuple(queues.values()),
-        rolled_back=rolled_back,
-    )
+        start, stop = map(int, head["range"])
+        pieces = tuple(
+            TimedPiece(start, stop, least, most, last, bool(ascends), bool(is_whole))
+            for *numbers, ascends, is_whole in head["pieces"]
+            for start, stop, least, most, last in [map(int, numbers)]
+        )
+        ids = None
+        if head["ids"] is not None:
+            middle = int(head["ids"]) * _HASH_BYTES
+            ids = ReplacedIds(rest[:middle], rest[middle:])
+            if len(ids.hashes) * _OFFSET_BYTES != len(ids.offsets) * _HASH_BYTES:
+                return None
+        queues = head["queues"]
+        if queues is not None:
+            queues = tuple(StatedOffsets(str(topic), *map(int, rest)) for topic, *rest in queues)
+        stamp, kept_at = (tuple(map(int, head[name])) for name in ("stamp", "kept_at"))
+        witness, rolled_back = int(head["witness"]), head["rolled_back"]
+        if rolled_back is not None:
+            rolled_back = tuple(map(int, rolled_back))
+        return cls(
+            start, stop, pieces, ids, queues, stamp=stamp, kept_at=kept_at, witness=witness,
+            rolled_back=rolled_back,
+        )  # fmt: skip
+
+    @classmethod
+    def joined(cls, parts: Sequence[KnownFile]) -> KnownFile | None:
+        """Join the facts about adjacent ranges of a file; None if a range is missing, or not all queues were collected.
+
+        Scans of splits collect these facts, without ids.
+        """
+        if not parts or any(one.stop != other.start for one, other in pairwise(parts)):
+            return None
+        queues: dict[tuple[str, int], StatedOffsets] = {}
+        for part in parts:
+            if part.queues is None:
+                return None
+            for queue in part.queues:
+                before = queues.get(queue[:2])
+                queues[queue[:2]] = queue if before is None else before.together(queue)
+        rolled_back: tuple[int, ...] | None = ()
+        for part in parts:
+            is_known = rolled_back is not None and part.rolled_back is not None
+            rolled_back = (*(rolled_back or ()), *(part.rolled_back or ())) if is_known else None
+        return cls(
+            parts[0].start,
+            parts[-1].stop,
+            tuple(piece for part in parts for piece in part.pieces),
+            queues=tuple(queues.values()),
+            rolled_back=rolled_back,
+        )

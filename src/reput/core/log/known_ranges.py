@@ -13,31 +13,24 @@ results instead. Every process scans damaged ranges again, so that each process 
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 from reput.base import Finding
 from reput.core.log.files import CommitLogFile
-from reput.core.log.known_file import KnownFile, ReplacedIds, StatedOffsets, TimedPiece, joined
-from reput.core.log.offset_range import OffsetRange, without
+from reput.core.log.known_file import KnownFile, ReplacedIds, TimedPiece
+from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import has_data
 from reput.errors import ReputError
 from reput.io import OwnCache, Stamp
 
-# Version of the stored form. Results of other versions are ignored.
-_FORM = 5
 # Maximum size of a stored result. A larger file in the cache is ignored.
 _MOST_BYTES = 256 << 20
-_HASH_BYTES, _OFFSET_BYTES = 4, 8
-# Results for ranges shorter than this are not stored, because scanning them is fast.
-_LEAST_RANGE_BYTES = 1 << 20
 # The log's last file grows, so stored results about it soon become invalid. They are stored only after a scan of at
 # least this many bytes, because a shorter scan is fast.
 _LEAST_GROWTH_BYTES = 2 << 20
@@ -73,7 +66,9 @@ class KnownRanges:
         known = None if file is None else self._known(file)
         if known is None or within.start < known.start or known.stop < within.stop:
             return None
-        return joined([p for p in known.pieces if p.start < within.stop and within.start < p.stop])
+        return TimedPiece.joined(
+            [p for p in known.pieces if p.start < within.stop and within.start < p.stop]
+        )
 
     def stamp(self, within: OffsetRange) -> tuple[int, ...]:
         """Return the stamp (inode, size, ctime) of the file that contains a range, as an argument for `keep`.
@@ -85,7 +80,7 @@ class KnownRanges:
         if file is None or file == self._log.files[-1] or within.stop != file.end:
             # The result is kept only for a scan to the end of a file that no longer grows.
             return ()
-        if within.size_bytes < _LEAST_RANGE_BYTES or self._known(file) is not None:
+        if within.size_bytes < CommitLogFile.LEAST_KEPT_BYTES or self._known(file) is not None:
             return ()
         return settled(file)
 
@@ -125,7 +120,7 @@ class KnownRanges:
             known = self.learn(file)
             of, whole = self._whole.get(file, (None, None))
             if of is not known:
-                whole = joined(known.pieces)
+                whole = TimedPiece.joined(known.pieces)
                 self._whole[file] = known, whole
             if whole is not None and not whole.is_outside(begin, end):
                 pieces = reversed(known.pieces) if newest_first else known.pieces
@@ -141,7 +136,7 @@ class KnownRanges:
             if (known := self._known(file)) is not None:
                 inside = [p for p in known.pieces if not p.is_outside(begin, end)]
                 read = OffsetRange(known.start, known.stop)
-                found += without(read, [OffsetRange(p.start, p.stop) for p in inside])
+                found += read.without([OffsetRange(p.start, p.stop) for p in inside])
         return found
 
     def damage(self) -> list[Finding]:
@@ -251,9 +246,9 @@ class KnownRanges:
             known = self._learned.get(file, file.known)
             if known is not None and self._holds(file, known):
                 return known
-            if is_worth_keeping(file):
+            if file.is_worth_keeping:
                 data = self._cache.read(_name(file), _MOST_BYTES)
-                known = None if data is None else decoded(data)
+                known = None if data is None else KnownFile.decoded(data)
                 is_as_kept = known is not None and _stamp(file) in (known.stamp, known.kept_at)
                 if known is not None and is_as_kept and self._holds(file, known):
                     self._learned[file] = known
@@ -281,9 +276,9 @@ class KnownRanges:
         with suppress(ReputError, OSError):
             known = self._witnessed(known)
             is_same = _stamp(file) in (known.stamp, known.kept_at)
-            is_worth_it = known.stop - known.start >= _LEAST_RANGE_BYTES
+            is_worth_it = known.stop - known.start >= CommitLogFile.LEAST_KEPT_BYTES
             if known.pieces and not known.damage and is_same and is_worth_it:
-                self._cache.write(_name(file), encoded(known))
+                self._cache.write(_name(file), known.encoded())
         return known
 
 
@@ -294,54 +289,6 @@ def _go_on() -> None:
 def _has(known: KnownFile, with_ids: bool, with_queues: bool) -> bool:
     has_ids = known.ids is not None or not with_ids
     return has_ids and (known.queues is not None or not with_queues)
-
-
-def encoded(known: KnownFile) -> bytes:
-    """Return the stored form of facts."""
-    ids = known.ids or ReplacedIds()
-    head = {
-        "form": _FORM, "range": [known.start, known.stop], "stamp": known.stamp, "kept_at": known.kept_at,
-        "pieces": known.pieces, "witness": known.witness,
-        "queues": known.queues, "rolled_back": known.rolled_back,
-        "ids": None if known.ids is None else len(ids.hashes) // _HASH_BYTES,
-    }  # fmt: skip
-    return json.dumps(head).encode() + b"\n" + ids.hashes + ids.offsets
-
-
-def decoded(data: bytes) -> KnownFile | None:
-    """Decode the result of `encoded`. Raises one of the exceptions in _WRONG_FORM for other bytes."""
-    text, _, rest = data.partition(b"\n")
-    head: dict[str, Any] = json.loads(text)
-    if head["form"] != _FORM:
-        return None
-    start, stop = map(int, head["range"])
-    pieces = tuple(
-        TimedPiece(start, stop, least, most, last, bool(ascends), bool(is_whole))
-        for *numbers, ascends, is_whole in head["pieces"]
-        for start, stop, least, most, last in [map(int, numbers)]
-    )
-    ids = None
-    if head["ids"] is not None:
-        middle = int(head["ids"]) * _HASH_BYTES
-        ids = ReplacedIds(rest[:middle], rest[middle:])
-        if len(ids.hashes) * _OFFSET_BYTES != len(ids.offsets) * _HASH_BYTES:
-            return None
-    queues = head["queues"]
-    if queues is not None:
-        queues = tuple(StatedOffsets(str(topic), *map(int, rest)) for topic, *rest in queues)
-    stamp, kept_at = (tuple(map(int, head[name])) for name in ("stamp", "kept_at"))
-    witness, rolled_back = int(head["witness"]), head["rolled_back"]
-    if rolled_back is not None:
-        rolled_back = tuple(map(int, rolled_back))
-    return KnownFile(
-        start, stop, pieces, ids, queues, stamp=stamp, kept_at=kept_at, witness=witness,
-        rolled_back=rolled_back,
-    )  # fmt: skip
-
-
-def is_worth_keeping(file: CommitLogFile) -> bool:
-    """Return whether facts about a file may be stored. A short file is scanned faster."""
-    return file.size >= _LEAST_RANGE_BYTES
 
 
 def _name(file: CommitLogFile) -> str:

@@ -15,10 +15,9 @@ from collections.abc import Iterable
 from reput.core.log.files import CommitLogFile
 from reput.core.log.known_ranges import KnownRanges
 from reput.core.log.offset_range import OffsetRange
-from reput.core.log.queued_record import further_places, own_place
-from reput.core.log.reader import CommitLogReader, LocatedRecord
-from reput.core.log.samples import sampled_records
-from reput.core.log.walk import LogWalk
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.record import LocatedRecord
+from reput.core.log.walk import LogWalk, sampled_records
 
 # Files without a remembered result are walked in plain Python up to the first size together, and scanned up to the
 # second size.
@@ -90,7 +89,7 @@ class LogQueues:
 def _queues_of(records: Iterable[LocatedRecord]) -> _Queues:
     found: set[tuple[str, int]] = set()
     for record in records:
-        if (place := own_place(record)) is not None:
+        if (place := record.own_place()) is not None:
             found.add(place[:2])
-            found.update((topic, queue_id) for topic, queue_id, _ in further_places(record))
+            found.update((topic, queue_id) for topic, queue_id, _ in record.further_places())
     return frozenset(found)

@@ -21,13 +21,11 @@ from functools import cached_property
 from itertools import islice
 
 from reput.core.log.files import CommitLogFile
-from reput.core.log.keyed_record import read_keyed_record
 from reput.core.log.known_file import KnownFile
 from reput.core.log.known_ranges import KnownRanges
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
-from reput.core.log.samples import sampled_records
-from reput.core.log.walk import LogWalk
+from reput.core.log.walk import LogWalk, sampled_records
 from reput.errors import ReputError, StoreError
 from reput.io import OwnCache, Stamp
 
@@ -188,7 +186,7 @@ class LogTopics:
         """
         position, topics = self._walked.get(file, (start, frozenset()))
         walk = LogWalk(self._log, max(position, start), min(file.end, position + most_bytes))
-        topics |= {read_keyed_record(record).topic for record in walk}
+        topics |= {record.topic() for record in walk}
         names |= topics
         if walk.damage:
             # Only a scan finds the messages after the damage.
@@ -206,10 +204,10 @@ class LogTopics:
             with suppress(StoreError):
                 for file in files[::-1][:: -(-len(files) // _PLACES)]:
                     walk = LogWalk(self._log, file.start, file.end)
-                    names.update(read_keyed_record(one).topic for one in islice(walk, _RECORDS))
+                    names.update(one.topic() for one in islice(walk, _RECORDS))
                 if len(files) < _PLACES:
                     whole = OffsetRange(files[0].start, files[-1].end)
                     for record in sampled_records(self._log, whole, _PLACES):
-                        names.add(read_keyed_record(record).topic)
+                        names.add(record.topic())
             self._sampled = files, frozenset(names)
         return self._sampled[1]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from contextlib import closing, suppress
 
 from reput.core.log.dispatch_batch import DispatchBatch
 from reput.core.log.files import CommitLogFile
 from reput.core.log.known_file import KnownFile
-from reput.core.log.known_ranges import KnownRanges, is_worth_keeping, settled
+from reput.core.log.known_ranges import KnownRanges, settled
 from reput.core.log.log_topics import LogTopics
 from reput.core.log.range_scan import PassedRange
 from reput.core.log.reader import CommitLogReader
@@ -26,8 +27,7 @@ class PassedFile:
     def __init__(self, file: CommitLogFile) -> None:
         """Prepare to collect. Call this before the scan begins."""
         self._file = file
-        # In a DLedger log, records do not begin where they state.
-        may_keep = is_worth_keeping(file) and not file.gap
+        may_keep = PassedRange.begin(file, file.start) is not None
         self._stamp = settled(file) if may_keep else ()
         self.restart()
 
@@ -45,7 +45,7 @@ class PassedFile:
         end = scan.end
         is_whole = not scan.damage and not scan.misplaced and not end.torn
         if self._passed is not None and is_whole and not (end.unreadable and end.data_follows):
-            keep_passed(self._file, self._passed.result(end.position), self._stamp)
+            _keep(self._file, self._passed.result(end.position), self._stamp)
 
 
 class PassedLog:
@@ -83,8 +83,8 @@ class PassedLog:
 
     def _begin(self, file: CommitLogFile, begin: int) -> PassedRange | None:
         known, self._resumed = self._resumed, None
-        if begin == file.start and is_worth_keeping(file) and not file.gap:
-            return PassedRange.begin(file, begin)
+        if begin == file.start and (passed := PassedRange.begin(file, begin)) is not None:
+            return passed
         if (
             known is None
             or known.queues is None
@@ -115,7 +115,7 @@ class PassedLog:
             with suppress(ReputError, OSError):
                 if not (stamp := settled(file)):
                     return
-                keep_passed(file, known, stamp)
+                _keep(file, known, stamp)
             self._complete.popleft()
 
 
@@ -123,14 +123,22 @@ def _log_of(file: CommitLogFile) -> CommitLogReader:
     return CommitLogReader(ListedLog(LogListing(file.path, (file,))))
 
 
-def keep_passed(file: CommitLogFile, passed: KnownFile, stamp: tuple[int, ...]) -> None:
+def _keep(file: CommitLogFile, passed: KnownFile, stamp: tuple[int, ...]) -> None:
     """Keep facts about a local log file (see `KnownRanges.take`)."""
-    if is_worth_keeping(file):
+    if file.is_worth_keeping:
         with closing(_log_of(file)) as log:
             KnownRanges(log).take(file, passed, stamp)
 
 
+def keep_parts(file: CommitLogFile, parts: Sequence[bytes], stamp: tuple[int, ...]) -> None:
+    """Keep facts about a local log file, joined from those of its ranges (`KnownFile.encoded`)."""
+    ranges = [KnownFile.decoded(part) for part in parts]
+    known = KnownFile.joined([part for part in ranges if part is not None])
+    if known is not None:
+        _keep(file, known, stamp)
+
+
 def keep_topics(log: CommitLogReader) -> None:
     """Add the topics of all files whose facts were kept to the map of topics (`LogTopics`)."""
-    if any(map(is_worth_keeping, log.files)):
+    if any(file.is_worth_keeping for file in log.files):
         LogTopics(log, KnownRanges(log)).keep()

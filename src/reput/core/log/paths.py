@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from os import PathLike, fspath
+from posixpath import dirname, join
 
 from reput.base import did_you_mean
 from reput.core.log.files import CommitLogFile, check_no_overlap
 from reput.core.log.folders import is_compaction_log
-from reput.core.log.ledger import gap_of
 from reput.core.log.record_search import find_record
 from reput.core.log.sources import LogListing, StoreLog
 from reput.errors import StoreAccessError, StoreNotFoundError, UsageError
@@ -243,7 +243,7 @@ def _listed(
             size,
             entry.path,
             inode=0 if storage.is_local else entry.inode(),
-            gap=gap_of(entry.path),
+            gap=CommitLogFile.gap_of(entry.path),
         )
         for entry, size in sizes
         if size
@@ -283,3 +283,38 @@ def _start_of(storage: Storage, entry: FolderEntry, size: int) -> int:
         f"{entry.path}: not a CommitLog file: "
         "its name is not an offset of 20 digits, and the file does not begin with a record"
     )
+
+
+def wait_for_log(
+    store: str | PathLike[str], pause: Callable[[], bool], on_wait: Callable[[], None]
+) -> bool:
+    """Wait until the CommitLog of `store` has a file with bytes; return whether it has one.
+
+    Args:
+        store: an existing folder or its URL, with or without `commitlog/`; see `find_store`.
+        pause: waits a moment, and returns whether to continue waiting.
+        on_wait: called once, if the log does not exist yet.
+
+    Raises:
+        StoreNotFoundError: `store` or its `commitlog` is not a folder.
+        StoreAccessError, FormatError: as `LogSource.list`.
+    """
+    storage, path = find_store(store)
+    if _has_log(path, storage):
+        return True
+    on_wait()
+    while pause():
+        if _has_log(path, storage):
+            return True
+    return False
+
+
+def _has_log(store: str, storage: Storage) -> bool:
+    try:
+        return StoreLog(store, storage).list().files[0].size > 0
+    except StoreNotFoundError:
+        folder = join(store, COMMIT_LOG_FOLDER)
+        entry = storage.entry(folder) or storage.entry(dirname(folder))
+        if entry is None or not entry.is_dir():
+            raise
+        return False

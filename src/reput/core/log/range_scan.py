@@ -13,7 +13,7 @@ from reput.core.log.dispatch_batch import DispatchBatch, Queue
 from reput.core.log.files import CommitLogFile
 from reput.core.log.known_file import KnownFile, ReplacedIds, StatedOffsets, TimedPiece
 from reput.core.log.scan import FileScan, ScannedPiece
-from reput.core.log.scan_mode import GROWING_READER_PLACES, READER_PLACES
+from reput.core.log.scan_mode import ScanMode
 from reput.errors import StoreNotFoundError
 from reput.format.commit_log import SYS_FLAG_PREPARED, SYS_FLAG_ROLLBACK, SYS_FLAG_TRANSACTION_MASK
 from reput.io import OpenFile
@@ -55,7 +55,7 @@ def scan_range(
         file,
         known.stop,
         file.end,
-        READER_PLACES if ends else GROWING_READER_PLACES,
+        ScanMode.READER_PLACES if ends else ScanMode.GROWING_READER_PLACES,
         open_file=open_file,
     )
     told = 0
@@ -86,8 +86,11 @@ class PassedRange:
         self._collected = _Collected(known, _piece_bytes(file))
 
     @classmethod
-    def begin(cls, file: CommitLogFile, start: int) -> Self:
-        """Begin at physical offset `start` of a file."""
+    def begin(cls, file: CommitLogFile, start: int) -> Self | None:
+        """Begin at physical offset `start` of a file. Return None if the facts about this file are not kept."""
+        # In a DLedger log, records do not begin where they state.
+        if not file.is_worth_keeping or file.gap:
+            return None
         return cls(file, KnownFile(start, start, queues=()))
 
     def add(self, batch: DispatchBatch, offsets: Offsets | None = None) -> None:
@@ -101,6 +104,13 @@ class PassedRange:
     def result(self, stop: int) -> KnownFile:
         """Return the facts about the range up to `stop`. It has no damage."""
         return self._collected.result(stop, ())
+
+
+def may_have_replaced_ids(open_file: OpenFile, file: CommitLogFile, *, ends: bool) -> bool:
+    """Return whether a scan finds message ids without an index entry in a file. See `scan_range` for the arguments."""
+    empty = KnownFile(file.start, file.start, ids=ReplacedIds())
+    ids = scan_range(open_file, file, empty, ends=ends).ids
+    return ids is None or bool(ids.hashes)
 
 
 def _piece_bytes(file: CommitLogFile) -> int:
@@ -117,7 +127,7 @@ def stored_within(
     # Times beyond int64 would overflow in NumPy's comparison.
     begin, end = (min(max(time, -_LATEST - 1), _LATEST) for time in (begin, end))
     found: set[int] = set()
-    scan = FileScan(file, piece.start, piece.stop, READER_PLACES, open_file=open_file)
+    scan = FileScan(file, piece.start, piece.stop, ScanMode.READER_PLACES, open_file=open_file)
     try:
         for part in scan.pieces():
             stored = part.batch.messages["store_timestamp"]

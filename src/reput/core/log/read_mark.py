@@ -38,35 +38,33 @@ class ReadMark:
             raise ValueError(f"not a read mark: {mark}")
         return mark
 
+    @classmethod
+    def at(cls, source: LogListing, end: int) -> ReadMark:
+        """Return the mark of a reader that has read all messages before `end`. Raises StoreError."""
+        file = _file_before(source, end)
+        return cls(end) if file is None else cls(end, file.start, _digest(source, file, end))
 
-def mark_at(source: LogListing, end: int) -> ReadMark:
-    """Return the mark of a reader that has read all messages before `end`. Raises StoreError."""
-    file = _file_before(source, end)
-    return ReadMark(end) if file is None else ReadMark(end, file.start, _digest(source, file, end))
+    def why_another(self, source: LogListing, log_end: int) -> str:
+        """Return why a log that ends at `log_end` is not the marked log: it was truncated or replaced.
 
+        Return "" if it is the same log. Return "" also if the bytes before the mark have expired, because nothing can
+        be compared. Raises StoreError.
+        """
+        if log_end < self.end:
+            return f"the log ends at {log_end}"
+        file = _file_before(source, self.end)
+        if not self.digest or file is None:
+            return ""
+        if file.start != self.file_start:
+            return f"the file before that offset begins at {file.start}, not {self.file_start}"
+        is_same = _digest(source, file, self.end) == self.digest
+        return "" if is_same else "the bytes before that offset differ"
 
-def why_another(source: LogListing, log_end: int, mark: ReadMark) -> str:
-    """Return why a log that ends at `log_end` is not the marked log: it was truncated or replaced.
-
-    Return "" if it is the same log. Return "" also if the bytes before the mark have expired, because nothing can be
-    compared. Raises StoreError.
-    """
-    if log_end < mark.end:
-        return f"the log ends at {log_end}"
-    file = _file_before(source, mark.end)
-    if not mark.digest or file is None:
-        return ""
-    if file.start != mark.file_start:
-        return f"the file before that offset begins at {file.start}, not {mark.file_start}"
-    is_same = _digest(source, file, mark.end) == mark.digest
-    return "" if is_same else "the bytes before that offset differ"
-
-
-def has_read(mark: ReadMark, source: LogListing) -> bool:
-    """Return whether the mark provably belongs to this log. Raises StoreError."""
-    file = _file_before(source, mark.end)
-    is_there = mark.digest and file is not None and file.start == mark.file_start
-    return bool(is_there and file and _digest(source, file, mark.end) == mark.digest)
+    def is_of(self, source: LogListing) -> bool:
+        """Return whether the mark provably belongs to this log. Raises StoreError."""
+        file = _file_before(source, self.end)
+        is_there = self.digest and file is not None and file.start == self.file_start
+        return bool(is_there and file and _digest(source, file, self.end) == self.digest)
 
 
 def _file_before(source: LogListing, end: int) -> CommitLogFile | None:

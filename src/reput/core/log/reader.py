@@ -12,11 +12,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from reput.base import Finding
 from reput.core.log.files import CommitLogFile, check_none_shorter, holes
+from reput.core.log.record import LocatedRecord
 from reput.core.log.sources import LogSource
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import (
@@ -27,7 +27,6 @@ from reput.format.commit_log import (
     PHYSICAL_OFFSET,
     MessageExt,
     RecordError,
-    RecordLayout,
     ShortBufferError,
     decode_located,
     locate,
@@ -46,46 +45,6 @@ _Result = TypeVar("_Result")
 _FIRST_READ_BYTES = 4 << 10
 # If an index entry or the caller states the size of the record, the first read has this size, up to this limit.
 _MOST_TRUSTED_BYTES = 64 << 10
-
-
-class LocatedRecord(NamedTuple):
-    """A record with checked lengths: its place in the log, and bytes of the log that contain it.
-
-    In RocketMQ: SelectMappedBufferResult.
-    """
-
-    physical_offset: int
-    data: bytes
-    layout: RecordLayout
-
-    def record(self) -> bytes:
-        """Return the record's own bytes as stored."""
-        position, total_bytes = self.layout.position, self.layout.total_bytes
-        return self.data[position : position + total_bytes]
-
-    def alone(self) -> LocatedRecord:
-        """Return a copy without adjacent bytes, so that keeping a record does not keep a whole window in memory."""
-        return LocatedRecord(self.physical_offset, self.record(), self.layout.at_zero())
-
-    def stated_offset(self) -> int:
-        """Return the physical offset that the record states."""
-        return int(PHYSICAL_OFFSET.unpack_from(self.data, self.layout.position)[0])
-
-    def is_in_place(self) -> bool:
-        """Return whether the record states the physical offset at which it was found.
-
-        If not, the record belongs to another file. The message that was stored here is lost.
-        """
-        # This runs for each message that is read, so it calls no other method.
-        stated = PHYSICAL_OFFSET.unpack_from(self.data, self.layout.position)[0]
-        return bool(stated == self.physical_offset)
-
-    def message(self) -> MessageExt:
-        """Return the message. Its physical offset is where the record was found, even if the record states another."""
-        message = decode_located(self.data, self.layout)
-        if message.physical_offset == self.physical_offset:
-            return message
-        return replace(message, physical_offset=self.physical_offset)
 
 
 class CommitLogReader:

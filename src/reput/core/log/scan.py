@@ -17,7 +17,6 @@ import numpy.typing as npt
 from reput.base import Finding, Kind
 from reput.core.log.dispatch_batch import DispatchBatch, Queue
 from reput.core.log.files import CommitLogFile, add_out_of_place
-from reput.core.log.ledger import after_header, is_ledger_end
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.record_search import find_record, first_nonzero
 from reput.core.log.scan_mode import DEFAULT_RULES, DispatchRules, ScanMode
@@ -181,7 +180,7 @@ class FileScan:
         self._by_window = by_window
         with self._open_file(self._file.path) as reader:
             if self._file.gap:
-                self.end.position = after_header(reader, self._file, self.end.position)
+                self.end.position = self._file.after_header(reader, self.end.position)
             is_growing = self._mode.is_growing and not self._file.gap
             if is_growing and self.end.position < self._stop and self._is_unwritten(reader):
                 # A reader that follows a growing log often asks for messages that are not written yet. Reading 8 bytes
@@ -252,7 +251,7 @@ class FileScan:
     def _ends_at(self, reader: RangeReader, position: int, length: int) -> bool:
         """Return whether the file's records end at `position`. If they do, the bytes after it need not be searched."""
         if self._file.gap:
-            return is_ledger_end(reader, self._file, self.end.position)
+            return self._file.is_ledger_end(reader, self.end.position)
         if position + BLANK_BYTES > length:
             return False
         return read_size_and_magic(self._buffers.data.data, position)[1] == BLANK_MAGIC

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from reput.base import StoreConfig
 
@@ -17,7 +18,27 @@ class ScanMode:
     places_only   take only the places of records, not their keys and tags
     in_place      treat records that state another physical offset than their place as damage. They belong to another
                   file: readers must neither return them nor take their range for empty
+
+    BROKER        the walk of the broker's reput service (DefaultMessageStore.ReputMessageService, 4.9.3)
+    GROWING       a walk by the broker's rules, over a log to which a broker may be appending
+    UP_TO_DAMAGE  a walk by the broker's rules, for a caller that stops at the first damage
+    READER        the walk of readers, whose answers must name what they could not read
+
+    The other modes combine these: SALVAGE resumes after damage, PLACES takes only places.
     """
+
+    BROKER: ClassVar[ScanMode]
+    SALVAGE: ClassVar[ScanMode]
+    GROWING: ClassVar[ScanMode]
+    UP_TO_DAMAGE: ClassVar[ScanMode]
+    PLACES: ClassVar[ScanMode]
+    GROWING_PLACES: ClassVar[ScanMode]
+    READER: ClassVar[ScanMode]
+    READER_SALVAGE: ClassVar[ScanMode]
+    READER_PLACES: ClassVar[ScanMode]
+    GROWING_READER: ClassVar[ScanMode]
+    GROWING_READER_PLACES: ClassVar[ScanMode]
+    READER_UP_TO_DAMAGE: ClassVar[ScanMode]
 
     salvage: bool = False
     is_growing: bool = False
@@ -26,22 +47,18 @@ class ScanMode:
     in_place: bool = False
 
 
-BROKER = ScanMode()
-"""The walk of the broker's reput service (DefaultMessageStore.ReputMessageService, 4.9.3)."""
-SALVAGE = ScanMode(salvage=True)
-GROWING = ScanMode(is_growing=True)
-"""A walk by the broker's rules, over a log to which a broker may be appending."""
-UP_TO_DAMAGE = ScanMode(looks_behind=False)
-"""A walk by the broker's rules, for a caller that stops at the first damage."""
-PLACES = ScanMode(salvage=True, places_only=True)
-GROWING_PLACES = replace(PLACES, is_growing=True)
-READER = replace(BROKER, in_place=True)
-"""The walk of readers, whose answers must name what they could not read."""
-READER_SALVAGE = replace(SALVAGE, in_place=True)
-READER_PLACES = replace(PLACES, in_place=True)
-GROWING_READER = replace(READER_SALVAGE, is_growing=True)
-GROWING_READER_PLACES = replace(GROWING_PLACES, in_place=True)
-READER_UP_TO_DAMAGE = replace(UP_TO_DAMAGE, in_place=True)
+ScanMode.BROKER = ScanMode()
+ScanMode.SALVAGE = ScanMode(salvage=True)
+ScanMode.GROWING = ScanMode(is_growing=True)
+ScanMode.UP_TO_DAMAGE = ScanMode(looks_behind=False)
+ScanMode.PLACES = ScanMode(salvage=True, places_only=True)
+ScanMode.GROWING_PLACES = replace(ScanMode.PLACES, is_growing=True)
+ScanMode.READER = replace(ScanMode.BROKER, in_place=True)
+ScanMode.READER_SALVAGE = replace(ScanMode.SALVAGE, in_place=True)
+ScanMode.READER_PLACES = replace(ScanMode.PLACES, in_place=True)
+ScanMode.GROWING_READER = replace(ScanMode.READER_SALVAGE, is_growing=True)
+ScanMode.GROWING_READER_PLACES = replace(ScanMode.GROWING_PLACES, in_place=True)
+ScanMode.READER_UP_TO_DAMAGE = replace(ScanMode.UP_TO_DAMAGE, in_place=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from typing import NamedTuple, Protocol, cast
 from reput.base import Finding
 from reput.core.log.files import CommitLogFile, check_no_overlap, holes
 from reput.core.log.folders import FoldersWatch, log_folders
-from reput.core.log.ledger import gap_of
 from reput.core.log.record_search import first_nonzero
 from reput.errors import StoreAccessError, StoreNotFoundError
 from reput.format.commit_log import BLANK_BYTES
@@ -74,6 +73,15 @@ class LogListing:
     def holes(self) -> list[Finding]:
         """Return the findings of missing ranges between the first file and the last."""
         return [] if self.is_compacted else holes(self.files)
+
+    def is_at_end(self, position: int) -> bool:
+        """Return whether nothing is written at a physical offset yet, with one small read. Raises StoreError."""
+        for file in self.files:
+            if file.start <= position < file.end:
+                with self.open_file(file.path) as reader:
+                    head = reader.read(position - file.start, min(BLANK_BYTES, file.end - position))
+                return not any(head)
+        return not self.files or position >= self.files[-1].end
 
     def last_with_data(self) -> CommitLogFile | None:
         """Return the last file with a nonzero byte.
@@ -175,7 +183,13 @@ class StoreLog:
                 with suppress(FileNotFoundError):
                     size = entry.stat().st_size
                     files.append(
-                        CommitLogFile(offset, size, entry.path, entry.inode(), gap_of(entry.path))
+                        CommitLogFile(
+                            offset,
+                            size,
+                            entry.path,
+                            entry.inode(),
+                            CommitLogFile.gap_of(entry.path),
+                        )
                     )
         if not files and self._storage.entry(self.name) is None:
             if self.is_local:

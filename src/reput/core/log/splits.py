@@ -9,13 +9,10 @@ instead guess the first record, and scan again where the guess was wrong.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from reput.core.log.files import CommitLogFile
-from reput.core.log.offset_range import OffsetRange
 from reput.core.log.record_search import find_record, first_nonzero
 from reput.core.log.scan import FileScan, ScanBuffers
-from reput.core.log.scan_mode import PLACES
+from reput.core.log.scan_mode import ScanMode
 from reput.io import OpenFile, RangeReader
 
 DEFAULT_SPLIT_BYTES = 64 << 20
@@ -24,32 +21,6 @@ DEFAULT_SPLIT_BYTES = 64 << 20
 _APPROACH_BYTES = 8 << 20
 """A walk begins this many bytes before a range. The first record that it finds may be fake, inside the body of a
 message. No message is as long as this distance, so the walk leaves that message before it reaches the range."""
-
-
-def cut(
-    file: CommitLogFile, start: int, stop: int, split_bytes: int, data_end: int | None = None
-) -> list[OffsetRange]:
-    """Cut physical offsets [start, stop) of a file into splits, at positions that do not depend on `start`.
-
-    split_bytes  size of all splits except the first and the last; at least 1
-    data_end     end of the data; no cuts are made after it
-    """
-    first = start + split_bytes - (start - file.start) % split_bytes
-    last = stop if data_end is None else min(data_end, stop)
-    begins = [start, *range(first, last, split_bytes)]
-    return [OffsetRange(*edges) for edges in pairwise([*begins, stop])]
-
-
-def guess_record(open_file: OpenFile, file: CommitLogFile, start: int, stop: int) -> int | None:
-    """Return the physical offset of the first verifiable record in [start, stop); None if no such record exists.
-
-    This record may be fake: bytes of a message's body can imitate a record. So the caller must check that a walk from
-    an earlier record reaches the returned offset.
-
-    Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
-    """
-    with open_file(file.path) as reader:
-        return find_record(reader, file, start, stop)
 
 
 def first_record(
@@ -66,7 +37,7 @@ def first_record(
     if near is None:
         return stop
     for begin in (near, file.start):
-        scan = FileScan(file, begin, start, PLACES, buffers=buffers, open_file=open_file)
+        scan = FileScan(file, begin, start, ScanMode.PLACES, buffers=buffers, open_file=open_file)
         for _ in scan.batches():
             pass
         if not scan.damage and not scan.end.unreadable:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from reput.base import Finding, Kind
@@ -45,6 +45,35 @@ class WalkVerdict:
         """
         return self._tail_start(())
 
+    def end_for_broker(self) -> int:
+        """Return the end of the log for a recovering broker: the first unreadable byte."""
+        return self.damage[0].start if self.damage else self.position
+
+    def end_for_rebuild(self) -> int:
+        """Return the end of a log for a rebuild.
+
+        A torn end of the last file is not damage, unless a verifiable record follows it.
+        """
+        return self._tail_start(self.followed)
+
+    def before_torn_end(
+        self, file: CommitLogFile, open_file: OpenFile, reported: int = 0
+    ) -> Sequence[Finding]:
+        """Return the damage except the torn end of the log, and except the first `reported` findings.
+
+        The walk has read `file`, the log's last file.
+
+        Raises:
+            StoreNotFoundError, StoreAccessError, StoreChangedError.
+        """
+        damage = self.damage[reported:]
+        if not damage:
+            return damage
+        with open_file(file.path) as reader:
+            followed = _followed(reader, file, damage)
+        end = replace(self, damage=damage, followed=followed).end_for_rebuild()
+        return [lost for lost in damage if lost.start < end]
+
     def _tail_start(self, followed: Collection[int]) -> int:
         start = self.position
         for lost in reversed(self.damage):
@@ -59,9 +88,7 @@ class WalkVerdict:
         return start
 
 
-def followed_damage(
-    reader: RangeReader, file: CommitLogFile, damage: Sequence[Finding]
-) -> list[int]:
+def _followed(reader: RangeReader, file: CommitLogFile, damage: Sequence[Finding]) -> list[int]:
     """Return the offsets of the ranges in `damage` that precede a verifiable record in the same file.
 
     The ranges lie in one file, in order. Offsets are physical.
@@ -77,11 +104,6 @@ def followed_damage(
     return [lost.start for lost in damage[: bisect_left(damage, True, key=is_last)]]
 
 
-def end_for_broker(verdict: WalkVerdict) -> int:
-    """Return the end of the log for a recovering broker: the first unreadable byte."""
-    return verdict.damage[0].start if verdict.damage else verdict.position
-
-
 class FileEnd(NamedTuple):
     """Where a recovering broker finds the end of a file's records, and whether it continues with the next file."""
 
@@ -95,7 +117,7 @@ def end_of_file(verdict: WalkVerdict, file: CommitLogFile) -> FileEnd:
     `verdict` must be the result of a walk that reached the end of the file, or stopped at damage. If a blank record
     ends the file, the records end at the beginning of the blank record.
     """
-    end = end_for_broker(verdict)
+    end = verdict.end_for_broker()
     if end < file.end:
         return FileEnd(end, False)
     # In a DLedger log, the blank is an entry with a header, which a broker never replaces with a record. So the
@@ -142,11 +164,3 @@ def end_of_whole(end: int, newest: OffsetRange | None, record: Callable[[], byte
     if newest is not None and newest.stop == end and not is_copied_whole(record()):
         return newest.start
     return end
-
-
-def end_for_rebuild(verdict: WalkVerdict) -> int:
-    """Return the end of a log for a rebuild.
-
-    A torn end of the last file is not damage, unless a verifiable record follows it.
-    """
-    return verdict._tail_start(verdict.followed)

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 
 from reput.base import Finding, Kind
-from reput.core.log.files import CommitLogFile, add_out_of_place, missing_before
-from reput.core.log.keyed_record import read_properties, store_timestamp
-from reput.core.log.ledger import after_header, is_ledger_end
-from reput.core.log.reader import CommitLogReader, LocatedRecord
+from reput.core.log.files import CommitLogFile, add_out_of_place
+from reput.core.log.offset_range import OffsetRange
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.record import LocatedRecord
 from reput.core.log.record_search import find_record
 from reput.core.log.sources import has_data
 from reput.core.log.verdict import WalkVerdict
-from reput.errors import CorruptMessageError, StoreNotFoundError
+from reput.errors import CorruptMessageError, StoreError, StoreNotFoundError
 from reput.format.commit_log import (
     BLANK_BYTES,
     BLANK_MAGIC,
@@ -88,7 +90,7 @@ class LogWalk:
             if file.end <= self.position:
                 continue
             if file.start > self.position:
-                self.damage.append(missing_before(file, self.position))
+                self.damage.append(file.missing_before(self.position))
                 self.position = file.start
             self._forget_window()
             self.blank = None
@@ -159,7 +161,7 @@ class LogWalk:
     def _pass_header(self, file: CommitLogFile) -> None:
         """Skip the header of the first record of a DLedger log. A walk may begin at the header or at the record."""
         with self._log.source.open(file.path) as reader:
-            self.position = after_header(reader, file, self.position)
+            self.position = file.after_header(reader, self.position)
 
     def _read(self, file: CommitLogFile) -> LocatedRecord:
         """Return the record at the walk's position. Raises RecordError if a broker's reader would stop there."""
@@ -220,7 +222,7 @@ class LogWalk:
     def _is_blank(self, file: CommitLogFile) -> bool:
         if file.gap:
             with self._log.source.open(file.path) as reader:
-                return is_ledger_end(reader, file, self.position)
+                return file.is_ledger_end(reader, self.position)
         head = self._head(file, self.position)
         return len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] == BLANK_MAGIC
 
@@ -287,7 +289,7 @@ def _check_delay(record: LocatedRecord) -> None:
     topic = data[layout.topic_position : layout.topic_position + layout.topic_bytes]
     if layout.topic_bytes == len(_SCHEDULE_TOPIC) and topic == _SCHEDULE_TOPIC:
         try:
-            tags_code(SCHEDULE_TOPIC, read_properties(record), 0, _NO_DELAYS)
+            tags_code(SCHEDULE_TOPIC, record.properties(), 0, _NO_DELAYS)
         except ValueError as error:
             raise RecordError(str(error)) from None
 
@@ -308,7 +310,33 @@ def newest_timestamp(log: CommitLogReader, log_end: int) -> int | None:
             with log.source.open(file.path) as reader:
                 start = find_record(reader, file, log_end - size, log_end)
         if start is not None:
-            times = [store_timestamp(record) for record in LogWalk(log, start, log_end)]
+            times = [record.store_timestamp() for record in LogWalk(log, start, log_end)]
             if times:
                 return max(times)
     return None
+
+
+_LEAST_STEP_BYTES, _RECORDS = 64 << 10, 16
+
+
+def sampled_records(
+    log: CommitLogReader, within: OffsetRange, places: int, records: int = _RECORDS
+) -> Iterator[LocatedRecord]:
+    """Yield at most `records` consecutive records from each of several places at equal distances.
+
+    The first place is the start of the range itself if a record begins there, as at the beginning of a log.
+
+    Raises StoreAccessError.
+    """
+    step = max(within.size_bytes // places, _LEAST_STEP_BYTES)
+    for at in range(within.start, within.stop, step):
+        file = log.file_at(at)
+        # The file has expired.
+        if file is None:
+            continue
+        with suppress(StoreError), log.source.open(file.path) as reader:
+            start: int | None = file.start + file.gap
+            if at not in (start, log.min_offset):
+                start = find_record(reader, file, at, file.end)
+            if start is not None:
+                yield from islice(LogWalk(log, start, within.stop), records)

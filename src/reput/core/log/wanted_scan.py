@@ -10,9 +10,9 @@ from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from reput.base import Finding
-from reput.core.log.keyed_record import KeyedRecord, read_keyed_record
-from reput.core.log.known_file import TimedPiece, joined
+from reput.core.log.known_file import TimedPiece
 from reput.core.log.reader import CommitLogReader
+from reput.core.log.record import KeyedRecord
 from reput.core.log.walk import WALKED_BYTES, LogWalk
 
 _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
@@ -78,7 +78,7 @@ class Scanner:
             self._log, found.position, stop, self._wanted.hashes
         )
         if times is not None:
-            times = joined([one for one in (found.times, times) if one is not None])
+            times = TimedPiece.joined([one for one in (found.times, times) if one is not None])
         # Unreadable bytes remain. A walk decides whether they are the end of the log.
         if position < stop:
             rest = self._walk(position, stop)
@@ -91,7 +91,7 @@ class Scanner:
         offsets: list[int] = []
         least, most, last = _LATEST, _EARLIEST, -1
         for located in walk:
-            record = read_keyed_record(located)
+            record = located.keyed()
             last, time = record.physical_offset, record.store_timestamp
             least, most = min(least, time), max(most, time)
             if matches(record):

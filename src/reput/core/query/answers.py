@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from reput.base import Finding, counted, printable, table_of, time_of
 from reput.core.index.key_index import Basis
 from reput.core.log.offset_range import OffsetRange
-from reput.core.log.reader import LocatedRecord
+from reput.core.log.record import LocatedRecord
 from reput.core.query.evidence import Coverage, Evidence, Question
 from reput.core.queues.queue_index import finding_of
 from reput.core.store.store_reader import StoreReader

@@ -17,7 +17,7 @@ from contextlib import suppress
 from threading import Lock
 
 from reput.core.index.reader import IndexFileReader
-from reput.core.log.broker_end import recovered_end
+from reput.core.log.ends import recovered_end
 from reput.core.log.files import CommitLogFile
 from reput.core.log.reader import CommitLogReader
 from reput.core.query.answers import QueryMessageResult, QueryOffsetResult
@@ -25,13 +25,17 @@ from reput.core.store.store_reader import StoreReader
 from reput.errors import MessageNotFoundError, UsageError
 from reput.format.commit_log import (
     BLANK_BYTES,
+    HEAD,
+    HEADS,
     MESSAGE_MAGIC_V2,
-    SYS_FLAG_BORN_HOST_V6,
-    SYS_FLAG_STORE_HOST_V6,
+    PROPERTIES,
+    SYS_FLAG_HOSTS_V6,
+    TOPIC_V1,
+    TOPIC_V2,
     RecordError,
     locate,
 )
-from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES
+from reput.format.host import decode_host
 from reput.format.index_file import IndexHeader, index_key, key_hash
 from reput.format.java_integer import wrap_int64
 
@@ -41,10 +45,13 @@ _RECOVERED_FILES = 3
 _READ_BYTES = 1024
 # `Effort` limits the number of steps of a search. Reading a record counts as one step for each full 4 KiB of it.
 _STEP_BITS = 12
-_INT = struct.Struct(">i")
-_LONG = struct.Struct(">q")
-# Unpacks TOTALSIZE, MAGIC and SYSFLAG of a record. The struct ends where BORNHOST begins.
-_HEAD = struct.Struct(">ii28xi8x")
+_SIZE = HEAD.reader("total_bytes")
+_FLAG = HEAD.reader("sys_flag")
+# The fields of a head that the decoder examines, by the flags of the record's hosts.
+_DECODED = {
+    flags: head.reader("magic", "born_host", "store_timestamp", "store_host", "body_bytes")
+    for flags, head in HEADS.items()
+}
 _MAX_PORT = 65535
 # DefaultMessageStore.queryMessage makes at most three passes.
 _PASSES = 3
@@ -159,7 +166,7 @@ class BrokerView:
         if place is None:
             return None
         file, end = place
-        if physical_offset + _INT.size > end:
+        if physical_offset + _SIZE.size > end:
             return None
         size = self._size(file, physical_offset)
         if size < 0:
@@ -177,7 +184,7 @@ class BrokerView:
         if place is None:
             return None
         file, end = place
-        if physical_offset + _INT.size > end:
+        if physical_offset + _SIZE.size > end:
             raise UnreadableError("too few bytes for the size field of a record")
         size = self._size(file, physical_offset)
         if not 0 <= size <= end - physical_offset:
@@ -198,7 +205,7 @@ class BrokerView:
         return (file, end) if physical_offset < end else None
 
     def _size(self, file: CommitLogFile, physical_offset: int) -> int:
-        size: int = _INT.unpack(self._read(file, physical_offset, _INT.size))[0]
+        size: int = _SIZE.unpack(self._read(file, physical_offset, _SIZE.size))[0]
         if self._effort is not None:
             self._effort.spend(max(size, 0) >> _STEP_BITS)
         return size
@@ -233,29 +240,21 @@ def _decoded_timestamp(data: bytes) -> int | None:
 
 
 def _decode(data: bytes) -> int | None:
-    _, magic, sys_flag = _HEAD.unpack_from(data)
-    born_host_end = _HEAD.size + _host_bytes(sys_flag, SYS_FLAG_BORN_HOST_V6)
-    timestamp: int = _LONG.unpack_from(data, born_host_end)[0]
-    store_host_end = born_host_end + _LONG.size + _host_bytes(sys_flag, SYS_FLAG_STORE_HOST_V6)
+    head = _DECODED[_FLAG.unpack_from(data)[0] & SYS_FLAG_HOSTS_V6]
+    magic, born_host, timestamp, store_host, body_bytes = head.unpack_from(data)
     # `InetSocketAddress` refuses ports that are negative or above 65535, so Java's MessageDecoder returns null.
-    for host_end in (born_host_end, store_host_end):
-        if not 0 <= _INT.unpack_from(data, host_end - _INT.size)[0] <= _MAX_PORT:
-            return None
-    body_at = store_host_end + _INT.size + _LONG.size
+    if any(not 0 <= decode_host(host).port <= _MAX_PORT for host in (born_host, store_host)):
+        return None
     # The decoder treats a negative length of the body as 0.
-    topic_at = body_at + _INT.size + max(_INT.unpack_from(data, body_at)[0], 0)
-    topic_length = struct.Struct(">h" if magic == MESSAGE_MAGIC_V2 else ">b")
+    topic_at = head.size + max(body_bytes, 0)
+    topic_length = TOPIC_V2 if magic == MESSAGE_MAGIC_V2 else TOPIC_V1
     topic_bytes = topic_length.unpack_from(data, topic_at)[0]
     if topic_bytes < 0:
         # `new byte[length]` throws for a negative length, so the decoder returns null.
         return None
     properties_at = topic_at + topic_length.size + topic_bytes
-    properties_bytes = max(struct.unpack_from(">h", data, properties_at)[0], 0)
-    return timestamp if properties_at + 2 + properties_bytes <= len(data) else None
-
-
-def _host_bytes(sys_flag: int, v6_flag: int) -> int:
-    return HOST_V6_BYTES if sys_flag & v6_flag else HOST_V4_BYTES
+    properties_bytes = max(PROPERTIES.unpack_from(data, properties_at)[0], 0)
+    return timestamp if properties_at + PROPERTIES.size + properties_bytes <= len(data) else None
 
 
 def query_offset(

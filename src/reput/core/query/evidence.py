@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from reput.base import Finding, Kind
 from reput.core.index.key_index import ARCHIVED_KEYS, Basis, IndexPart
-from reput.core.log.offset_range import OffsetRange, common, merged, newest_first, without
+from reput.core.log.offset_range import OffsetRange, common, newest_first
 
 _NO_EVIDENCE = "not covered: no evidence"
 
@@ -95,8 +95,8 @@ class Coverage:
         """Return the requested ranges in which messages may be missing from the answer, ascending."""
         if self.proven == self.asked.ranges:
             return ()
-        parts = (part for asked in self.asked.ranges for part in without(asked, self.proven))
-        return merged(sorted(parts))
+        parts = (part for asked in self.asked.ranges for part in asked.without(self.proven))
+        return OffsetRange.merged(sorted(parts))
 
     @property
     def is_complete(self) -> bool:
@@ -212,14 +212,14 @@ class Evidence:
             asked = sorted([log, *map(_bytes_of, ends)])
             others = (lost for lost in damage if lost not in ends and lost not in unplaced)
             placed = [*ends, *within_range(others, log)]
-        ranges = merged(asked)
+        ranges = OffsetRange.merged(asked)
         searched = [*map(_range_of, self._indexed), *self._scanned, *self._excluded, *self._queued]
         # A scan finds all messages. So only the ranges of the index and the queues need the further searches.
         further = [[*self._scanned, *self._excluded, *read] for read in self._further.values()]
         proven = () if unplaced else tuple(common(searched, *further))
         holes = list(map(_bytes_of, placed))
         if holes:
-            proven = tuple(part for whole in proven for part in without(whole, holes))
+            proven = tuple(part for whole in proven for part in whole.without(holes))
         given = question or _NOTHING
         coverage = Coverage(
             log=log,
@@ -241,7 +241,7 @@ class Evidence:
                 physical_offset=part.start, length=part.size_bytes,
             )
             for whole in ([] if unplaced else coverage.unproven)
-            for part in without(whole, holes)
+            for part in whole.without(holes)
         ]  # fmt: skip
         if not unexplained:
             return coverage
@@ -258,7 +258,7 @@ def joined(coverages: Sequence[Coverage], log: OffsetRange | None = None) -> Cov
         starts, stops = [one.log.start for one in coverages], [one.log.stop for one in coverages]
         log = OffsetRange(min(starts, default=0), max(stops, default=0))
     inner = [one.inner_messages for one in coverages if one.inner_messages is not None]
-    asked = merged(sorted(part for one in coverages for part in one.asked.ranges))
+    asked = OffsetRange.merged(sorted(part for one in coverages for part in one.asked.ranges))
     holes = [part for one in coverages for part in one.unproven]
     topics: frozenset[str] | None = frozenset()
     for one in coverages:
@@ -273,7 +273,7 @@ def joined(coverages: Sequence[Coverage], log: OffsetRange | None = None) -> Cov
         inner_messages=max(inner, default=None),
         notes=tuple(dict.fromkeys(note for one in coverages for note in one.notes)),
         asked=coverages[0].asked._replace(ranges=asked, topics=topics) if coverages else _NOTHING,
-        proven=tuple(part for whole in asked for part in without(whole, holes)),
+        proven=tuple(part for whole in asked for part in whole.without(holes)),
     )
 
 

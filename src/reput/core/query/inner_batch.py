@@ -18,21 +18,20 @@ from reput.errors import CorruptMessageError
 from reput.format.bodies import sent_body
 from reput.format.commit_log import (
     BODY_CRC_POSITION,
+    FLAG_POSITION,
+    INNER_HEAD,
+    PROPERTIES,
     QUEUE_OFFSET_POSITION,
+    SYS_FLAG_BODY_FORM,
     SYS_FLAG_INNER_BATCH,
+    SYS_FLAG_POSITION,
     MessageExt,
     RecordLayout,
     body_crc,
     decode_located,
 )
 
-_HEAD = struct.Struct(">iiiii")
-_PROPERTIES = struct.Struct(">h")
 _LENGTH, _OFFSET = struct.Struct(">i"), struct.Struct(">q")
-_FLAG_POSITION, _SYS_FLAG_POSITION = 16, 36
-_NEED_UNWRAP = 64
-# Flags that only the record of a batch has, not its messages: the batch flags, and the compression of the whole body.
-_OUTER_FLAGS = SYS_FLAG_INNER_BATCH | _NEED_UNWRAP | 1 | 0x700
 
 
 def is_inner_batch(message: MessageExt) -> bool:
@@ -78,20 +77,20 @@ class OpenBatch(NamedTuple):
         outer, data = self
         position, number = 0, 0
         while position < len(data):
-            if len(data) - position < _HEAD.size + _PROPERTIES.size:
+            if len(data) - position < INNER_HEAD.size + PROPERTIES.size:
                 raise _corrupt(
                     outer, f"{len(data) - position} bytes are too few for an inner message"
                 )
-            size, _, _, flag, body_bytes = _HEAD.unpack_from(data, position)
-            body_end = position + _HEAD.size + body_bytes
-            properties_at = body_end + _PROPERTIES.size
+            size, _, _, flag, body_bytes = INNER_HEAD.struct.unpack_from(data, position)
+            body_end = position + INNER_HEAD.size + body_bytes
+            properties_at = body_end + PROPERTIES.size
             if body_bytes < 0 or properties_at > len(data):
                 raise _corrupt(outer, f"inner message {number} reaches past the end of the batch")
-            (properties_bytes,) = _PROPERTIES.unpack_from(data, body_end)
+            (properties_bytes,) = PROPERTIES.unpack_from(data, body_end)
             end = properties_at + properties_bytes
             if properties_bytes < 0 or end > len(data) or size != end - position:
                 raise _corrupt(outer, f"the lengths of inner message {number} do not add up")
-            yield InnerSpan(flag, position + _HEAD.size, body_end, properties_at, end)
+            yield InnerSpan(flag, position + INNER_HEAD.size, body_end, properties_at, end)
             position, number = end, number + 1
 
 
@@ -132,7 +131,7 @@ def inner_records(
     is_sound = batch.outer.body_crc_ok
     head = record[layout.position : layout.body_position - _LENGTH.size]
     after_body = layout.body_position + layout.body_bytes
-    topic = record[after_body : layout.properties_position - _PROPERTIES.size]
+    topic = record[after_body : layout.properties_position - PROPERTIES.size]
     return [_record(head, topic, layout, one, is_sound) for one in _messages(batch)]
 
 
@@ -143,12 +142,12 @@ def _record(
     # A deliberately wrong CRC marks messages of a damaged batch as damaged.
     crc = message.body_crc if is_sound else message.body_crc ^ 1
     _LENGTH.pack_into(made, BODY_CRC_POSITION, crc)
-    _LENGTH.pack_into(made, _FLAG_POSITION, message.flag)
+    _LENGTH.pack_into(made, FLAG_POSITION, message.flag)
     _OFFSET.pack_into(made, QUEUE_OFFSET_POSITION, message.queue_offset)
-    _LENGTH.pack_into(made, _SYS_FLAG_POSITION, message.sys_flag)
+    _LENGTH.pack_into(made, SYS_FLAG_POSITION, message.sys_flag)
     body_position = len(made) + _LENGTH.size
     made += _LENGTH.pack(len(message.body)) + message.body + topic
-    made += _PROPERTIES.pack(len(message.properties_bytes)) + message.properties_bytes
+    made += PROPERTIES.pack(len(message.properties_bytes)) + message.properties_bytes
     return InnerRecord(
         bytes(made),
         layout._replace(
@@ -167,7 +166,7 @@ def _record(
 
 def _messages(batch: OpenBatch) -> Iterator[MessageExt]:
     outer, data = batch
-    sys_flag = outer.sys_flag & ~_OUTER_FLAGS
+    sys_flag = outer.sys_flag & ~SYS_FLAG_BODY_FORM
     for number, span in enumerate(batch.spans()):
         body = data[span.body_at : span.body_end]
         yield replace(

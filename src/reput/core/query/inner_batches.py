@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from reput.base import Finding, Kind
-from reput.core.log.keyed_record import KeyedRecord, read_keyed_record
-from reput.core.log.reader import CommitLogReader, LocatedRecord
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.record import KeyedRecord, LocatedRecord
 from reput.core.log.walk import WALKED_BYTES, LogWalk
 from reput.core.query.inner_batch import OpenBatch, inner_records, open_batch
 from reput.errors import CorruptMessageError, MessageNotFoundError
@@ -83,7 +83,7 @@ class InnerBatches:
     def find(self, start: int, stop: int, is_wanted: IsWanted) -> list[LocatedRecord]:
         """Return the wanted messages of a range. Raises as `messages` does."""
         found = self.messages(start, stop)
-        return [one.located for one in found if is_wanted(read_keyed_record(one.located))]
+        return [one.located for one in found if is_wanted(one.located.keyed())]
 
     def messages(self, start: int, stop: int) -> Iterator[InnerMessage]:
         """Yield the inner messages of records that begin in [start, stop). A record must begin at `start`.

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from reput.base import Finding, Kind
 from reput.core.log.files import CommitLogFile
 from reput.core.log.offset_range import OffsetRange
-from reput.core.log.queued_record import further_places
 from reput.core.log.reader import CommitLogReader
-from reput.core.log.samples import sampled_records
+from reput.core.log.scan_mode import ScanMode
+from reput.core.log.walk import sampled_records
 from reput.core.queues.kinds import is_light
 from reput.errors import StoreNotFoundError
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
@@ -54,13 +54,15 @@ def _topics_in(store: StoreReader, ranges: Sequence[OffsetRange]) -> Iterator[se
     """Yield the topics of the further queues of messages in ranges of the log, batch by batch."""
     # Import this late, because most questions need no kernels.
     from reput.core.log.scan import FileScan
-    from reput.core.log.scan_mode import READER_SALVAGE, DispatchRules
+    from reput.core.log.scan_mode import DispatchRules
 
     log, rules = store.commit_log, DispatchRules(multi_dispatch=True, lmq=True)
     for start, stop in ranges:
         if (file := log.file_at(start)) is None:
             continue
-        scan = FileScan(file, start, stop, READER_SALVAGE, rules, open_file=log.source.open)
+        scan = FileScan(
+            file, start, stop, ScanMode.READER_SALVAGE, rules, open_file=log.source.open
+        )
         with suppress(StoreNotFoundError):  # The file has expired meanwhile.
             for batch in scan.batches():
                 yield {batch.queues[number].topic for number in batch.multi["queue"].tolist()}
@@ -111,4 +113,4 @@ def _topics_at(log: CommitLogReader, within: OffsetRange) -> set[str]:
     if not log.source.is_local:
         return set()
     records = sampled_records(log, within, _PLACES)
-    return {topic for record in records for topic, *_ in further_places(record)}
+    return {topic for record in records for topic, *_ in record.further_places()}

@@ -9,7 +9,7 @@ from os import PathLike
 from typing import Literal, TypeVar, Unpack
 
 from reput.base import Finding, Time, checked, milliseconds, optional_milliseconds
-from reput.core.log.reader import LocatedRecord
+from reput.core.log.record import LocatedRecord
 from reput.core.log.wanted_scan import Wanted
 from reput.core.query.answers import (
     PulledBody,

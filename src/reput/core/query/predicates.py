@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from reput.core.index.key_index import KeyHashes
-from reput.core.log.keyed_record import KeyedRecord
+from reput.core.log.record import KeyedRecord
 from reput.format.java_string import joined_surrogates
 
 

@@ -18,9 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from reput.core.log.keyed_record import read_properties, store_timestamp
-from reput.core.log.queued_record import is_restarted, own_place, queue_offset_in
-from reput.core.log.reader import CommitLogReader, LocatedRecord
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.record import LocatedRecord
 from reput.core.log.walk import LogWalk
 from reput.core.query.answers import PullStatus, UnreadableMessages
 from reput.core.queues.by_time import QueueTimes
@@ -151,7 +150,7 @@ def _may_match(tags_code: int, hashes: set[int]) -> bool:
 
 
 def _has_tag(record: LocatedRecord, wanted: set[str]) -> bool:
-    return not wanted or read_properties(record).get(TAGS) in wanted
+    return not wanted or record.properties().get(TAGS) in wanted
 
 
 def _resume(store: StoreReader, place: QueuePlace, stop: int) -> int:
@@ -190,7 +189,7 @@ def get_by_queue(store: StoreReader, topic: str, queue_id: int, queue_offset: in
             raise
         raise _corrupt(log, entry.physical_offset, str(error)) from None
     # A batch (5.x) states its first queue offset.
-    if queue_offset_in(record, topic, queue_id) != queue.span(queue_offset)[0] and not is_in_place(
+    if record.queue_offset_in(topic, queue_id) != queue.span(queue_offset)[0] and not is_in_place(
         store, queue, QueuePlace(topic, queue_id, queue_offset), record
     ):
         reason = not_its_own(record, topic, queue_id, queue_offset)
@@ -261,7 +260,7 @@ def queue_times(store: StoreReader, topic: str, queue_id: int) -> QueueTimes:
         begin = entry.physical_offset
         if log.min_offset <= begin < log.files_end and log.file_at(begin) is None:
             return None
-        return store_timestamp(_verified(store, queue, place, entry))
+        return _verified(store, queue, place, entry).store_timestamp()
 
     return QueueTimes(queue, store.known_ranges, timestamp_of)
 
@@ -306,13 +305,13 @@ def is_in_place(
     (INNER_MULTI_DISPATCH) after a restart.
     """
     topic, queue_id, queue_offset = place
-    stated = queue_offset_in(record, topic, queue_id)
+    stated = record.queue_offset_in(topic, queue_id)
     if stated is None or stated == queue_offset:
         return stated is not None
     # With two wrong offsets, nothing shows that the record was written for this place.
     if HEAD.unpack_from(record.data, record.layout.position)[6] != record.physical_offset:
         return False
-    if is_restarted(record, topic, stated):
+    if record.is_restarted(topic, stated):
         return True
     least = queue.min_queue_offset(store.commit_log.min_offset)
     if least <= stated and _leads_to(queue, stated, record):
@@ -327,11 +326,11 @@ def is_in_place(
         begin = previous.physical_offset + 1
     else:
         begin = before.physical_offset + before.layout.total_bytes
-        if (number, queue_offset_in(before, topic, queue_id)) == (queue_offset - 1, stated - 1):
+        if (number, before.queue_offset_in(topic, queue_id)) == (queue_offset - 1, stated - 1):
             return True
     stop = min(record.physical_offset, begin + _MOST_WALKED_BYTES)
     between = sum(
-        queue_offset_in(other, topic, queue_id) is not None
+        other.queue_offset_in(topic, queue_id) is not None
         for other in LogWalk(store.commit_log, begin, stop)
     )
     return between < queue_offset - number
@@ -369,7 +368,7 @@ def _previous(
 
 def not_its_own(record: LocatedRecord, topic: str, queue_id: int, queue_offset: int) -> str:
     """Return a description such as `the entry of T/0, queue offset 5, leads to a message of U/1, queue offset 3`."""
-    own = own_place(record)
+    own = record.own_place()
     whose = "of no queue" if own is None else f"of {own[0]}/{own[1]}, queue offset {own[2]}"
     return (
         f"the entry of {topic}/{queue_id}, queue offset {queue_offset}, leads to a message {whose}"

@@ -8,7 +8,6 @@ queues, remote files. The same applies until the kernel is loaded.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from functools import partial
 from threading import Lock, Thread, local
@@ -24,6 +23,8 @@ from reput.core.query.pull import Pulled, QueuePlace, wanted_tags
 from reput.core.queues.reader import ConsumeQueueReader
 from reput.core.store.store_reader import StoreReader
 from reput.errors import StoreError
+from reput.format.commit_log import HEAD
+from reput.format.consume_queue import ENTRY
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.java_string import encode_utf8, hash_code
 from reput.format.properties import SCHEDULE_TOPIC
@@ -36,7 +37,7 @@ _LEAST_ENTRIES = 8
 _LARGE_BYTES, _WORK_BYTES = 64 << 10, 256 << 10
 # Longer answers are continued one by one.
 _MOST_BYTES = 4 << 20
-_PLACE, _SIZE = struct.Struct(">qi"), struct.Struct(">i")
+_PLACE, _SIZE = ENTRY.reader("physical_offset", "size"), HEAD.reader("total_bytes")
 _of_thread = local()
 _ReadRecords = Callable[..., tuple[int, int, int]]
 PlainPull = Callable[[int, int, int | None], Pulled]

@@ -25,8 +25,7 @@ from contextlib import suppress
 
 from reput.base import Finding
 from reput.core.log.offset_range import OffsetRange
-from reput.core.log.queued_record import own_place, queue_offset_in
-from reput.core.log.reader import LocatedRecord
+from reput.core.log.record import LocatedRecord
 from reput.core.log.walk import LogWalk
 from reput.core.query.light_queues import LightTopics
 from reput.core.queues.kinds import is_light
@@ -193,7 +192,7 @@ class QueueEnds:
             # The last entry is missing or damaged. A pull of this entry reports that.
             return
         try:
-            if queue_offset_in(log.locate(offset, size), topic, queue_id) is None:
+            if log.locate(offset, size).queue_offset_in(topic, queue_id) is None:
                 self._check_foreign(queue, end - 1, offset)
             return
         except CorruptMessageError:
@@ -251,7 +250,7 @@ class QueueEnds:
         walk = LogWalk(log, start, stop)
         found = None
         for record in walk:
-            stated = queue_offset_in(record, topic, queue_id)
+            stated = record.queue_offset_in(topic, queue_id)
             if stated is not None and stated >= least:
                 found = record
                 break
@@ -320,7 +319,7 @@ class QueueEnds:
         start = max(position if known_least == least else 0, log.min_offset)
         walk = LogWalk(log, start, min(stop, start + self._take_allowance(stop - start)))
         for record in walk:
-            stated = queue_offset_in(record, topic, queue_id)
+            stated = record.queue_offset_in(topic, queue_id)
             if stated is not None and stated < least:
                 reason = (
                     f"the queue begins with queue offset {least}, but the CommitLog has an "
@@ -360,7 +359,7 @@ class QueueEnds:
         start = max(start, self._searched.pop(place, start))
         walk = LogWalk(log, start, min(log_stop, start + _MOST_GAP_BYTES))
         for record in walk:
-            stated = queue_offset_in(record, topic, queue_id)
+            stated = record.queue_offset_in(topic, queue_id)
             if stated is not None and first <= stated < stop:
                 reason = (
                     f"the entries of queue offsets {first} to {stop - 1} are pre-blank, but the "
@@ -431,7 +430,7 @@ class QueueEnds:
         except StoreError:
             return self._store.commit_log.min_offset, end
         stop = record.physical_offset + record.layout.total_bytes
-        return stop, end if queue_offset_in(record, topic, queue_id) is None else 0
+        return stop, end if record.queue_offset_in(topic, queue_id) is None else 0
 
     def _is_dispatched(self, missing: LocatedRecord) -> bool:
         """Return whether dispatch has passed this message: its queue or the index has a later message."""
@@ -452,7 +451,7 @@ class QueueEnds:
         )
 
     def _is_queued(self, record: LocatedRecord) -> bool:
-        place = own_place(record)
+        place = record.own_place()
         if place is None:
             return False
         topic, queue_id, queue_offset = place

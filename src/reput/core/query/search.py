@@ -23,17 +23,17 @@ from reput.core.index.key_index import (
 from reput.core.index.plan import Planner, Segment
 from reput.core.index.search import IndexSearch, lost_keys
 from reput.core.log.files import CommitLogFile
-from reput.core.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.core.log.known_file import KnownFile
 from reput.core.log.known_ranges import KnownRanges
 from reput.core.log.offset_range import OffsetRange
-from reput.core.log.reader import CommitLogReader, LocatedRecord
+from reput.core.log.reader import CommitLogReader
+from reput.core.log.record import KeyedRecord, LocatedRecord
 from reput.core.log.wanted_scan import Found, Scanner, Wanted, WantedNothing
 from reput.core.query.answers import QueryRecords, RecordProgress
 from reput.core.query.evidence import Evidence, Question
 from reput.core.query.inner_batches import InnerBatches, may_hold_any
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
-from reput.format.commit_log import QUEUE_OFFSET_POSITION, crc_matches
+from reput.format.commit_log import QUEUE_PLACE, crc_matches
 from reput.format.properties import may_be_replaced_id
 
 _UNBOUNDED = 2**63
@@ -89,7 +89,7 @@ class ReplacedIdSearch:
                 except CorruptMessageError as error:
                     self._damage[file.lost(offset, offset + 1, error.reason)] = None
                     continue
-                if is_wanted(read_keyed_record(located)):
+                if is_wanted(located.keyed()):
                     found.append(located.alone())
         return found
 
@@ -370,7 +370,7 @@ class Search:
             except (MessageNotFoundError, CorruptMessageError):
                 # The scan has already reported damage at offsets in `seen`.
                 continue
-            if self._is_wanted(read_keyed_record(located)):
+            if self._is_wanted(located.keyed()):
                 self._keep(located.alone())
                 if self._is_enough:
                     return
@@ -400,8 +400,8 @@ class Unindexed:
 
 def _place(record: LocatedRecord) -> tuple[int, int]:
     offset, data, layout = record
-    at = layout.position + QUEUE_OFFSET_POSITION
-    return offset, int.from_bytes(data[at : at + 8], "big", signed=True)
+    _, queue_offset = QUEUE_PLACE.unpack_from(data, layout.position)
+    return offset, queue_offset
 
 
 def search_steps(

@@ -17,20 +17,10 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from reput.base import Finding, Kind
-from reput.core.log.files import CommitLogFile, expired_before, lost_end
-from reput.core.log.offset_range import OffsetRange, without
-from reput.core.log.queued_record import (
-    further_places,
-    further_queues,
-    is_dispatched,
-    is_restarted,
-    may_skew,
-    own_place,
-    queue_offset_in,
-)
-from reput.core.log.reader import LocatedRecord
-from reput.core.log.samples import sampled_records
-from reput.core.log.walk import LogWalk
+from reput.core.log.files import CommitLogFile, lost_end
+from reput.core.log.offset_range import OffsetRange
+from reput.core.log.record import LocatedRecord, further_queues
+from reput.core.log.walk import LogWalk, sampled_records
 from reput.core.query.evidence import Coverage, Evidence, Question, bytes_of
 from reput.core.query.message_store import MessageStore
 from reput.core.query.pull import QueuePlace, is_in_place
@@ -44,8 +34,8 @@ from reput.errors import (
     StoreError,
     StoreNotFoundError,
 )
-from reput.format.commit_log import MessageExt, crc_matches
-from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
+from reput.format.commit_log import MessageExt, crc_matches, is_dispatched
+from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry, may_skew
 from reput.format.consume_queue_ext import is_address
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, is_folder_name
 from reput.format.java_string import hash_code
@@ -185,12 +175,12 @@ class QueueTail:
     ) -> bool:
         """Return whether a record belongs to its entry. `expected` has the next queue offset of each queue."""
         queue = entry.topic, entry.queue_id
-        stated = queue_offset_in(record, *queue)
+        stated = record.queue_offset_in(*queue)
         if stated is None or record.layout.total_bytes != entry.size:
             reason = "the entry leads to a message of another queue or queue offset"
             self._report(Kind.FOREIGN_QUEUE_ENTRY, entry, reason)
             return False
-        if is_restarted(record, entry.topic, stated):
+        if record.is_restarted(entry.topic, stated):
             # This is not the message's own queue, but a further queue that INNER_MULTI_DISPATCH names. A restarted
             # broker numbers messages in further queues from 0 again. Entries are read newest first, so the next entry
             # leads to an older message, from before the restart. Its queue offset cannot be predicted.
@@ -228,7 +218,7 @@ class QueueTail:
         taken = passed = 0
         begin = entry.physical_offset + record.layout.total_bytes
         for between in LogWalk(self._log, begin, newer.physical_offset):
-            if any((topic, id_) == queue for topic, id_, _ in further_places(between)):
+            if any((topic, id_) == queue for topic, id_, _ in between.further_places()):
                 passed += is_dispatched(between.layout.sys_flag)
                 taken += not is_dispatched(between.layout.sys_flag)
         follows = passed == newer.number - entry.queue_offset - 1
@@ -551,7 +541,7 @@ class LogTail:
                 "it was truncated or replaced, so read it again from its beginning"
             )
         if self.position < self._log.min_offset:
-            self.damage.append(expired_before(self._log.files[0], self.position))
+            self.damage.append(self._log.files[0].expired_before(self.position))
 
     def _tell(self, walk: LogWalk) -> None:
         self.damage += walk.damage
@@ -625,7 +615,7 @@ class LogTail:
             place = bytes_of(lost)
             is_new = (lost.kind, lost.file) not in reported
             if place is not None:
-                is_new = bool(without(place, ranges))
+                is_new = bool(place.without(ranges))
             if is_new:
                 self.damage.append(lost)
 
@@ -644,7 +634,7 @@ class LogTail:
         queues = set(self._store.queues.list())
         missing: dict[tuple[str, int], int] = {}
         for record in records:
-            place = own_place(record)
+            place = record.own_place()
             if place is None or (queue := place[:2]) in queues or queue in missing:
                 continue
             # A topic whose name cannot be a folder has no ConsumeQueue.

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 
 from reput.base import Finding, Kind
 from reput.core.log.files import CommitLogFile
-from reput.core.log.keyed_record import store_timestamp
 from reput.core.log.known_file import KnownFile, StatedOffsets, TimedPiece
-from reput.core.log.offset_range import OffsetRange, without
+from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
 from reput.core.query.evidence import Coverage, Evidence, Question, bytes_of
 from reput.core.query.light_queues import lost_light_queue
@@ -94,7 +93,7 @@ class WindowEvidence:
             if facts is not None:
                 inside = [piece for piece in facts.pieces if self._may_hold(piece)]
                 ranges = [OffsetRange(piece.start, piece.stop) for piece in inside]
-                for part in without(OffsetRange(facts.start, facts.stop), ranges):
+                for part in OffsetRange(facts.start, facts.stop).without(ranges):
                     evidence.excluded(*part)
                 for part in ranges:
                     evidence.queued(*part)
@@ -208,7 +207,7 @@ class WindowEvidence:
 
     def _time_at(self, physical_offset: int, otherwise: int) -> int:
         try:
-            return store_timestamp(self._log.locate(physical_offset))
+            return self._log.locate(physical_offset).store_timestamp()
         except (MessageNotFoundError, CorruptMessageError):
             return otherwise
 

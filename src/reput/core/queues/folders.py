@@ -15,6 +15,7 @@ from reput.format.file_names import (
     QUEUE_DATABASE_FOLDER,
     parse_offset_file_name,
 )
+from reput.format.java_integer import decimal_number
 from reput.io import LOCAL, FolderEntry, Storage
 
 # The number of digits of Java's largest int.
@@ -42,8 +43,7 @@ class QueueFolder(NamedTuple):
 
 def parse_queue_id(name: str) -> int | None:
     """Return the queue id that a folder's name states; None if no queue can have this name."""
-    is_number = name.isascii() and name.isdigit()
-    return int(name) if is_number and len(name) <= _MOST_ID_DIGITS else None
+    return decimal_number(name, _MOST_ID_DIGITS)
 
 
 def walk_topics(folder: str, storage: Storage = LOCAL) -> Iterator[FolderEntry]:

@@ -22,12 +22,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from reput.base import StoreConfig
 from reput.errors import StoreError
 from reput.format.batch_consume_queue import (
+    BATCH_ENTRY,
     BATCH_ENTRY_BYTES,
-    BATCH_ENTRY_DTYPE,
     decode_batch_entries,
     decode_batch_entry,
 )
-from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry, decode_entries, decode_entry
+from reput.format.consume_queue import (
+    ENTRY,
+    ENTRY_BYTES,
+    ConsumeQueueEntry,
+    decode_entries,
+    decode_entry,
+)
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     CONSUME_QUEUE_FOLDER,
@@ -38,7 +44,7 @@ from reput.format.file_names import (
     whole_size,
 )
 from reput.format.properties import LMQ_PREFIX
-from reput.format.rocksdb_queue import VALUE_BYTES
+from reput.format.rocksdb_queue import VALUE, VALUE_BYTES
 from reput.io import LOCAL, GrowthWatch, Storage, listed_size
 
 # Import these only for typing, because a query by key must not load NumPy.
@@ -108,12 +114,11 @@ class QueueKind:
 
 
 CONSUME_QUEUE = QueueKind(
-    "ConsumeQueue", CONSUME_QUEUE_FOLDER, ENTRY_BYTES,
-    (("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")),
+    "ConsumeQueue", CONSUME_QUEUE_FOLDER, ENTRY_BYTES, ENTRY.columns,
     Numbering.PLACE, "mappedFileSizeConsumeQueue", lambda config: config.queue_file_bytes,
 )  # fmt: skip
 BATCH_QUEUE = QueueKind(
-    "batch queue", BATCH_QUEUE_FOLDER, BATCH_ENTRY_BYTES, tuple(BATCH_ENTRY_DTYPE), Numbering.BASE,
+    "batch queue", BATCH_QUEUE_FOLDER, BATCH_ENTRY_BYTES, BATCH_ENTRY.columns, Numbering.BASE,
     "mapperFileSizeBatchConsumeQueue", lambda config: config.batch_queue_file_bytes,
     decode_batch_entry, decode_batch_entries,
 )  # fmt: skip
@@ -122,8 +127,7 @@ EXTENSION = QueueKind(
     lambda config: config.extension_file_bytes,
 )  # fmt: skip
 ROCKSDB_QUEUE = QueueKind(
-    "RocksDB", CONSUME_QUEUE_FOLDER, VALUE_BYTES,
-    (*CONSUME_QUEUE.fields, ("store_timestamp", ">i8")), Numbering.KEY, "", lambda config: 0,
+    "RocksDB", CONSUME_QUEUE_FOLDER, VALUE_BYTES, VALUE.columns, Numbering.KEY, "", lambda config: 0,
 )  # fmt: skip
 
 

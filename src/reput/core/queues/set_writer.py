@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from reput.base import StoreConfig
 from reput.core.log.dispatch_batch import DispatchBatch, Queue
-from reput.core.log.offset_range import OffsetRange, merged
+from reput.core.log.offset_range import OffsetRange
 from reput.core.queues.kinds import BATCH_QUEUE, EXTENSION, queue_folder
 from reput.core.queues.writer import (
     NONE_LOST,
@@ -175,7 +175,7 @@ class ConsumeQueueSetWriter(QueueSetWriter):
         self.lost: LostRanges = NONE_LOST
 
     def add_lost(self, found: Iterable[OffsetRange]) -> None:
-        ranges = merged(sorted([*self.lost_ranges(), *found]))
+        ranges = OffsetRange.merged(sorted([*self.lost_ranges(), *found]))
         self.lost = np.array(ranges, np.int64).reshape(-1, 2)
 
     def append(self, batch: DispatchBatch) -> list[tuple[Queue, int]]:

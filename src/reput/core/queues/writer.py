@@ -28,7 +28,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from reput.core.log.keyed_record import read_properties
 from reput.core.log.reader import CommitLogReader
 from reput.core.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION, QueueKind, is_light
 from reput.errors import CorruptMessageError, MessageNotFoundError
@@ -43,11 +42,11 @@ from reput.format.consume_queue_ext import (
     address_of,
     encode_unit,
 )
+from reput.format.dtypes import new_entries
 from reput.format.properties import INNER_NUM
 from reput.io import Disk, Identity, MappedWriter, PooledWriter
 from reput.kernels.queue_entries import MAX_QUEUE_OFFSET, append_entries
 
-_ENTRY_WORDS = CONSUME_QUEUE.entry_bytes // 4
 # Maximum number of pre-blank entries (placeholders, which refer to no message) per write.
 _MOST_BLANKS = 1 << 16
 # Units (records in consumequeue_ext/) are collected in a buffer, which is written when it has this many bytes.
@@ -294,7 +293,7 @@ class ConsumeQueueWriter(QueueWriter):
         begin = self.position
         if begin is None:
             begin = first_position(messages[rows], queue_offset[: len(rows)])
-        entries = np.empty((len(rows), _ENTRY_WORDS), np.uint32)
+        entries = new_entries(len(rows))
         numbers = np.empty(len(rows), np.int64)
         count, position, max_physical_offset, room, refused = append_entries(
             messages, rows, queue_offset, begin, self.max_physical_offset, lost, self.refused_bytes,
@@ -375,7 +374,7 @@ def batch_size_in(log: CommitLogReader) -> BatchSizeOf:
 
     def batch_size_of(physical_offset: int) -> int:
         try:
-            text = read_properties(log.locate(physical_offset, in_place=False)).get(INNER_NUM)
+            text = log.locate(physical_offset, in_place=False).properties().get(INNER_NUM)
         # The message may state a wrong physical offset, at which no record lies.
         except (MessageNotFoundError, CorruptMessageError):
             return 1

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.base import INDEX_SETTINGS, LOG_SETTING, QUEUE_SETTINGS, Finding, Kind, StoreConfig
+from reput.core.log.ends import LogEnds, recovered_end
 from reput.core.log.files import CommitLogFile
 from reput.core.log.folders import ledger_folders, log_folders
 from reput.core.log.reader import CommitLogReader
@@ -175,9 +176,7 @@ class StoreFacts:
     @cached_property
     def ends(self) -> LogEnds:
         """Return where the log ends for readers, for a rebuild, and by its data. Raises StoreError."""
-        from reput.core.log.ends import find_log_ends
-
-        return find_log_ends(self._source)
+        return LogEnds.of(self._source)
 
     @property
     def holes(self) -> list[Finding]:
@@ -190,8 +189,6 @@ class StoreFacts:
 
         Raises StoreError.
         """
-        from reput.core.log.broker_end import recovered_end
-
         with closing(CommitLogReader(self._source)) as log:
             start = self.broker_start(self.log.files)
             return recovered_end(log, start, whole_records=self.config.check_record_crc)

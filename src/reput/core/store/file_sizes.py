@@ -21,7 +21,7 @@ from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from reput.base import INDEX_SETTINGS, LOG_SETTING, Finding, Kind, StoreConfig
-from reput.core.index.geometry import DEFAULT_GEOMETRY, GeometryFinder
+from reput.core.index.geometry import GeometryFinder, IndexGeometry
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import StoreLog
 from reput.core.log.walk import LogWalk
@@ -377,7 +377,7 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
 
     if not geometries:
         # All files have the size of a broker's default settings, so these settings apply.
-        if sizes.keys() == {DEFAULT_GEOMETRY.file_bytes}:
+        if sizes.keys() == {IndexGeometry.default().file_bytes}:
             return _Shown({})
         return doubtful("no file shows them", [path for path, _ in files], {})
     size = max(geometries, key=lambda geometry: (sizes[geometry], geometry))

@@ -11,6 +11,7 @@ from typing import Any
 from reput.base import StoreConfig, did_you_mean, read_properties
 from reput.core.log.paths import find_store, with_archive, with_logs
 from reput.errors import FormatError, StoreAccessError, StoreNotFoundError, UsageError
+from reput.format.java_integer import decimal_number
 from reput.io import FileReader, Location
 
 _TABLE = "store"
@@ -218,7 +219,5 @@ def _stated(config: str | None) -> dict[str, Any]:
         for key, name in _OF_BROKER_CONFIG.items()
         if settings.get(name, "").strip()
     }
-    number = fields.pop("broker_id", "")
-    if number.isascii() and number.isdigit() and len(number) < 19:
-        fields["broker_id"] = int(number)
-    return fields
+    broker_id = decimal_number(fields.pop("broker_id", ""), 18)
+    return fields if broker_id is None else fields | {"broker_id": broker_id}

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from reput.base import Finding, Kind
 from reput.format.dtypes import ITEM_DTYPE
 from reput.format.index_file import (
+    HEADER,
     HEADER_BYTES,
     ITEM_BYTES,
     SLOT_BYTES,
@@ -105,14 +106,14 @@ def item_count(path: str, header: IndexHeader, index_items: int) -> Iterator[Fin
     """Yield the finding for a header that counts more items than the file has room for."""
     if not 0 <= header.index_count <= index_items:
         detail = f"index count {header.index_count}, but the file has room for {index_items} items"
-        yield Finding(Kind.INDEX_HEADER, path, detail, HEADER_BYTES - 4)
+        yield Finding(Kind.INDEX_HEADER, path, detail, HEADER.positions["index_count"])
 
 
 def slot_count(path: str, header: IndexHeader, used_slots: int) -> Iterator[Finding]:
     """Yield the finding for a header that counts another number of used slots."""
     if header.hash_slot_count != used_slots:
         detail = f"the header counts {header.hash_slot_count} used slots, but {used_slots} are used"
-        yield Finding(Kind.INDEX_HEADER, path, detail, HEADER_BYTES - 8)
+        yield Finding(Kind.INDEX_HEADER, path, detail, HEADER.positions["hash_slot_count"])
 
 
 def _read_items(

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from reput.engine.compare.found import IndexSpan as IndexSpan
     from reput.engine.compare.found import LogEdges as LogEdges
     from reput.engine.compare.found import QueueSpan as QueueSpan
-    from reput.engine.compare.found import RawEntries as RawEntries
     from reput.engine.compare.found import Span as Span
     from reput.engine.compare.found import Spans as Spans
     from reput.engine.compare.found import resolve_units as resolve_units

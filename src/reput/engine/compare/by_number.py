@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.core import (
-    SALVAGE,
     BatchSizeOf,
     CommitLogFile,
     DispatchRules,
@@ -24,6 +23,7 @@ from reput.core import (
     Queue,
     QueueKind,
     ScanBuffers,
+    ScanMode,
     dispatched_entries,
 )
 from reput.engine.compare.columns import Column, ExpectedEntries, Flags, FoundEntries, Rows
@@ -155,7 +155,9 @@ class NumberedLog:
         """Yield the messages of the given queues, up to the end of the log. Raises StoreError."""
         buffers = ScanBuffers()
         for file in self._files:
-            scan = FileScan(file, file.start, file.end, SALVAGE, self._rules, buffers=buffers)
+            scan = FileScan(
+                file, file.start, file.end, ScanMode.SALVAGE, self._rules, buffers=buffers
+            )
             try:
                 for batch in scan.batches():
                     for queue, messages, numbers in dispatched_entries(batch):

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from reput.core import CONSUME_QUEUE, EXTENSION, ExtensionFiles, Queue
 from reput.engine.compare.columns import FoundEntries, FoundItems
 from reput.format.consume_queue_ext import LAST_ADDRESS
-from reput.format.dtypes import ITEM_DTYPE
-from reput.format.index_file import ITEM_BYTES, IndexHeader, item_position
+from reput.format.dtypes import ITEM_DTYPE, RawEntries, raw_entries
+from reput.format.index_file import IndexHeader, item_position
 from reput.io import LOCAL, FileReader, OpenFiles
 
 BEFORE, BEYOND = -1, -2
@@ -29,8 +29,6 @@ BEFORE: before the first file, so the message has expired. BEYOND: beyond the en
 """
 
 _NO_OFFSET = 1 << 63
-RawEntries = npt.NDArray[np.uint32]
-"""uint32[n, 5]: the raw bytes of n ConsumeQueue entries or of n IndexFile items, each of 20 bytes."""
 
 
 class Span(NamedTuple):
@@ -212,7 +210,7 @@ class IndexSpan(NamedTuple):
     def read(self) -> FoundItems:
         """Return the items. Raises StoreError."""
         data = np.empty(self.span.last - self.span.first + 1, ITEM_DTYPE)
-        self.read_into(data.view(np.uint32).reshape(-1, ITEM_BYTES // 4), self.span.first)
+        self.read_into(raw_entries(data), self.span.first)
         names = ("physical_offset", "key_hash", "time_diff_s")
         numbers = np.arange(self.span.first, self.span.last + 1)
         return FoundItems(numbers, *(data[name].astype(np.int64) for name in names))

@@ -18,18 +18,19 @@ from typing import NamedTuple
 import numpy as np
 
 from reput.core import (
-    SALVAGE,
     CommitLogFile,
     DispatchBatch,
     DispatchRules,
     FileScan,
     Queue,
     ScanBuffers,
+    ScanMode,
     ScannedPiece,
 )
 from reput.engine.compare.columns import Column, ExpectedEntries, FoundEntries, FoundItems
-from reput.engine.compare.found import IndexSpan, QueueSpan, RawEntries
+from reput.engine.compare.found import IndexSpan, QueueSpan
 from reput.engine.compare.stretch import LogStretch, stretches
+from reput.format.dtypes import RawEntries, new_entries
 from reput.kernels.entry_matches import (
     ANY_TIME,
     FIRST_TIME,
@@ -40,8 +41,6 @@ from reput.kernels.entry_matches import (
     match_items,
     match_queue_entries,
 )
-
-_WORDS = 5  # A ConsumeQueue entry and an IndexFile item have 20 bytes: five words of four bytes.
 
 # If a log file has more queue entries than this, the fast step is skipped. This limits its memory to 320 MiB.
 _MOST_ENTRIES = 1 << 24
@@ -101,7 +100,7 @@ class FileComparison:
     def _new_scan(self) -> FileScan:
         task = self._task
         return FileScan(
-            task.file, task.file.start, task.stop, SALVAGE, task.rules,
+            task.file, task.file.start, task.stop, ScanMode.SALVAGE, task.rules,
             buffers=_memory().scan,
         )  # fmt: skip
 
@@ -191,12 +190,12 @@ def _inside(offsets: Column, stretch: LogStretch) -> np.ndarray[tuple[int], np.d
 class _Memory:
     def __init__(self) -> None:
         self.scan = ScanBuffers()
-        self.entries = np.empty((0, _WORDS), np.uint32)
-        self.items = np.empty((_ITEMS_READ, _WORDS), np.uint32)
+        self.entries = new_entries(0)
+        self.items = new_entries(_ITEMS_READ)
 
     def room_for(self, entries: int) -> RawEntries:
         if entries > len(self.entries):
-            self.entries = np.empty((entries, _WORDS), np.uint32)
+            self.entries = new_entries(entries)
         return self.entries[:entries]
 
 

@@ -28,7 +28,6 @@ import numpy.typing as npt
 
 from reput.base import usable_cpus
 from reput.core import (
-    SALVAGE,
     CommitLogFile,
     CommitLogReader,
     FileScan,
@@ -38,16 +37,13 @@ from reput.core import (
     LogListing,
     OffsetRange,
     Proof,
+    ProofCache,
     ScanBuffers,
+    ScanMode,
     ScannedPiece,
+    Stamps,
     Verdict,
-    merged,
-    ranges_of,
 )
-from reput.core.index.remembered import Remembered, Stamps, stamps_before
-from reput.core.index.times import says_when
-from reput.core.index.verdict import settled_header
-from reput.core.log.offset_range import without
 from reput.engine.compare.columns import Column, key_pairs
 from reput.errors import StoreNotFoundError
 from reput.io import Stamp
@@ -122,7 +118,7 @@ class ItemComparison:
 
         Return the end of its last message, and the ranges of messages that lack an item.
         """
-        scan = FileScan(file, start, stop, SALVAGE, buffers=self._buffers)
+        scan = FileScan(file, start, stop, ScanMode.SALVAGE, buffers=self._buffers)
         pairs = key_pairs(offsets, hashes, file.start)
         holes: list[OffsetRange] = []
         try:
@@ -135,7 +131,7 @@ class ItemComparison:
         # items. If the range [start, stop) has such a message, report the whole range as not covered by the IndexFile.
         if scan.misplaced:
             return end, [OffsetRange(start, max(end, stop))]
-        holes += ranges_of(scan.damage)
+        holes += OffsetRange.of(scan.damage)
         if scan.end.unreadable:
             holes.append(OffsetRange(end, max(end, stop)))
         return max(end, stop) if scan.end.unreadable else end, sorted(holes)
@@ -219,7 +215,7 @@ def prove(file: IndexFileReader, log: CommitLogReader, earlier: Proof | None = N
     Raises:
         StoreAccessError, StoreChangedError.
     """
-    header, problem = settled_header(file)
+    header, problem = file.settled_header()
     last = header.last_item(file.index_items)
     if problem or last == 0:
         return Proof(last, problems=(problem,) if problem else ())
@@ -251,7 +247,7 @@ class _Prover:
                 ranges = []
         is_timed = bool(ranges) and self._is_timed and self._say_when()
         problems = tuple(self._problems)
-        return Proof(self._last, merged(ranges), problems, self._gap_bytes, is_timed)
+        return Proof(self._last, OffsetRange.merged(ranges), problems, self._gap_bytes, is_timed)
 
     def _say_when(self) -> bool:
         """Return whether the times of some items match the store times of their messages.
@@ -262,7 +258,7 @@ class _Prover:
         first = max(self._entries.first_at(self._log.min_offset, 1, self._last), 2)
         items = np.linspace(first, self._last, _TIMED_ITEMS, dtype=np.int64)
         return all(
-            says_when(self._file, self._log, number, begin_ms)
+            self._file.agrees_on_time(self._log, number, begin_ms)
             for number in sorted(set(items.tolist()))
             if first <= number <= self._last
         )
@@ -347,7 +343,7 @@ class _Prover:
         self._tell(
             [gap for gap in inner if not any(gap.start <= edge < gap.stop for edge in edges)]
         )
-        return [*ranges, *without(OffsetRange(start, end), holes)]
+        return [*ranges, *OffsetRange(start, end).without(holes)]
 
     def _sampled(
         self, first: int, last: int, start: int, stop: int
@@ -455,17 +451,17 @@ def remember(
     is invalid if a file changed during the proof. Raises StoreError.
     """
     before = Stamps(Stamp.settled(file.path), log_before)
-    Remembered().keep_proof(file, log, proof, before)
+    ProofCache().keep_proof(file, log, proof, before)
 
 
 def _prove(log: CommitLogReader, file: IndexFileReader, afresh: bool) -> Proof:
-    remembered = Remembered()
+    remembered = ProofCache()
     earlier = None if afresh else remembered.proof(file, log)
     if earlier is not None and earlier.items == file.next_item - 1:
         return earlier
     # Read the stamps (inode, size, change time) of the files before the proof. Otherwise, a stored proof would stay
     # valid although a file has changed during the proof.
-    before = stamps_before(file, log)
+    before = Stamps.before(file, log)
     proof = prove(file, log, earlier)
     is_kept = remembered.keep_proof(file, log, proof, before)
     return replace(proof, is_kept=is_kept)

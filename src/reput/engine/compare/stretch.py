@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.base import Finding
-from reput.core import CommitLogFile, FileScan, LocatedRecord, Queue, ScannedPiece, ranges_of
-from reput.core.log.queued_record import further_places
+from reput.core import CommitLogFile, FileScan, LocatedRecord, OffsetRange, Queue, ScannedPiece
 from reput.engine.compare.columns import Column, ExpectedEntries, Flags, in_ranges
 from reput.format.commit_log import SYS_FLAG_PREPARED, locate
 
@@ -89,7 +88,7 @@ class LogStretch:
 
     def in_damage(self, offsets: Column) -> Flags:
         """Return one flag per offset: whether it lies in unreadable bytes."""
-        return in_ranges(offsets, ranges_of(self.damage))
+        return in_ranges(offsets, OffsetRange.of(self.damage))
 
 
 def stretches(
@@ -145,5 +144,5 @@ def _taken_offsets(piece: ScannedPiece) -> Iterator[tuple[Queue, int]]:
         begin = where.start - piece.base
         data = piece.data[begin : where.stop - piece.base].tobytes()
         record = LocatedRecord(where.start, data, locate(data, 0, len(data)))
-        for topic, queue_id, _ in further_places(record):
+        for topic, queue_id, _ in record.further_places():
             yield Queue(topic, queue_id), where.start

@@ -14,15 +14,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from reput.base import Finding, Kind
-from reput.core import (
-    COMPACTION_LOGS,
-    CommitLogFile,
-    CommitLogReader,
-    LocatedRecord,
-    StoreLog,
-    read_keyed_record,
-)
-from reput.core.log.keyed_record import read_properties
+from reput.core import COMPACTION_LOGS, CommitLogFile, CommitLogReader, LocatedRecord, StoreLog
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import BLANK_BYTES, BLANK_MAGIC, read_size_and_magic
 from reput.format.properties import KEYS
@@ -81,7 +73,7 @@ class CompactedLog:
         """
         newest: dict[str, LocatedRecord] = {}
         for record in self:
-            keys = read_properties(record).get(KEYS, "")
+            keys = record.properties().get(KEYS, "")
             # Remove the older record first, so that the newer record is last in the order.
             newest.pop(keys, None)
             newest[keys] = record.alone()
@@ -103,7 +95,7 @@ class CompactedLog:
                 # Without a valid size, the next record cannot be found.
                 return
             size = record.layout.total_bytes
-            offset = read_keyed_record(record).stated_offset
+            offset = record.keyed().stated_offset
             if offset == position:
                 yield record
             else:

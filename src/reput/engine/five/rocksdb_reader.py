@@ -18,7 +18,7 @@ from contextlib import suppress
 from itertools import islice
 from operator import itemgetter
 
-from reput.core import ROCKSDB_QUEUE, CommitLogReader, QueueReader
+from reput.core import ROCKSDB_QUEUE, CommitLogReader, QueueReader, ScanMode
 from reput.engine.five import rocksdb_database
 from reput.engine.five.rocksdb_database import RocksDatabase
 from reput.errors import MessageNotFoundError, StoreError, UsageError
@@ -293,12 +293,12 @@ class UndispatchedEntries:
                 return
 
     def _scan(self, stop: int) -> None:
-        from reput.core import GROWING_READER, FileScan, dispatched_entries, rocksdb_rules
+        from reput.core import FileScan, dispatched_entries, rocksdb_rules
 
         file = self._log.file_at(self._position)
         assert file is not None
         scan = FileScan(
-            file, self._position, stop, GROWING_READER,
+            file, self._position, stop, ScanMode.GROWING_READER,
             rocksdb_rules(self._delays_ms), open_file=self._log.source.open,
         )  # fmt: skip
         for batch in scan.batches():

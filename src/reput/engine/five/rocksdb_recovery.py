@@ -14,7 +14,6 @@ import numpy as np
 
 from reput.base import Finding, StoreConfig
 from reput.core import (
-    SALVAGE,
     CommitLogFile,
     CommitLogReader,
     DispatchBatch,
@@ -22,6 +21,7 @@ from reput.core import (
     Queue,
     RecoveredQueues,
     ScanBuffers,
+    ScanMode,
     StoreLog,
     dispatched_entries,
     facts_of,
@@ -115,7 +115,7 @@ class DatabaseRecovery:
         for file in files:
             start, stop = max(begin, file.start), min(file.end, end)
             if start < stop:
-                scan = FileScan(file, start, stop, SALVAGE, self._rules, buffers=buffers)
+                scan = FileScan(file, start, stop, ScanMode.SALVAGE, self._rules, buffers=buffers)
                 yield from scan.batches()
 
 

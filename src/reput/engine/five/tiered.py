@@ -15,7 +15,7 @@ from os import PathLike
 from typing import NamedTuple
 
 from reput.base import Finding, Kind
-from reput.core import KeyPredicate, LocatedRecord, read_keyed_record
+from reput.core import KeyPredicate, LocatedRecord
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, StoreNotFoundError
 from reput.format.commit_log import (
     MIN_RECORD_BYTES,
@@ -330,9 +330,7 @@ class TieredStore:
         }
         if scan:
             records = (record for queue in queues.values() for record in queue.records(self.damage))
-            return _newest_first(
-                [data for data in records if predicate.matches(read_keyed_record(data))]
-            )
+            return _newest_first([data for data in records if predicate.matches(data.keyed())])
         unique: dict[tuple[str, int, int], LocatedRecord] = {}
         for broker in self._brokers:
             folder = posixpath.join(broker, topic)
@@ -346,7 +344,7 @@ class TieredStore:
                 # The item belongs to another topic, or has expired.
                 except CorruptMessageError:
                     continue
-                if predicate.matches(read_keyed_record(record)):
+                if predicate.matches(record.keyed()):
                     unique[place] = record
         return _newest_first(list(unique.values()))
 
@@ -410,6 +408,6 @@ class TieredStore:
 
 def _newest_first(records: list[LocatedRecord]) -> list[LocatedRecord]:
     def age(record: LocatedRecord) -> tuple[int, int]:
-        return read_keyed_record(record).store_timestamp, record.physical_offset
+        return record.keyed().store_timestamp, record.physical_offset
 
     return sorted(records, key=age, reverse=True)

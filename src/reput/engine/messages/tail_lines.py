@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from reput.core import CommitLogFile, CommitLogReader, LogTail
+from reput.core import CommitLogFile, CommitLogReader, LogTail, ScanMode
 from reput.engine.messages.json_codec import RecordLines
 from reput.errors import StoreNotFoundError
 
@@ -59,10 +59,11 @@ def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
 def _plain_lines(tail: LogTail, log: CommitLogReader, file: CommitLogFile) -> Iterator[SomeLines]:
     """Yield lines of one file, from the tail's position to its end or to unreadable bytes. Update the position."""
     from reput.core import FileScan
-    from reput.core.log.scan_mode import READER_UP_TO_DAMAGE
     from reput.engine.messages.message_lines import log_lines
 
-    scan = FileScan(file, tail.position, file.end, READER_UP_TO_DAMAGE, open_file=log.source.open)
+    scan = FileScan(
+        file, tail.position, file.end, ScanMode.READER_UP_TO_DAMAGE, open_file=log.source.open
+    )
     try:
         for piece in scan.pieces():
             if scan.damage:

@@ -23,17 +23,15 @@ from reput.core import (
     LogEnds,
     Proof,
     QueueForm,
+    Stamps,
     StoreFacts,
     StoreLog,
     batch_topics,
     facts_of,
     index_form,
-    is_worth_keeping,
+    keep_parts,
+    keep_topics,
 )
-from reput.core.index.remembered import log_stamps
-from reput.core.log.known_file import adjacent
-from reput.core.log.known_ranges import decoded
-from reput.core.log.passed_file import keep_passed, keep_topics
 from reput.engine.compare import reader_of, remember
 from reput.engine.rebuild.batch_file import read_facts
 from reput.engine.rebuild.commit import FolderTarget, RebuildCommit, Target
@@ -265,7 +263,7 @@ def _survey(source: _Source, arguments: _Arguments) -> _Survey:
     path, storage = source
     listing = StoreLog(path, storage).list()
     files = list(listing.files)
-    stamps = log_stamps(files) if storage.is_local else _remote_stamps(files)
+    stamps = Stamps.of_log(files) if storage.is_local else _remote_stamps(files)
     facts = facts_of(path, arguments.config, storage)
     facts.require_certain(but=KEPT_BY[arguments.only])
     notes = [str(odd) for odd in facts.odd_files] if arguments.config is None else []
@@ -495,17 +493,14 @@ class _Rebuild:
         # The facts are only a cache. The rebuild is complete without them.
         with suppress(StoreError):
             for file, summaries in stitcher.readable_files():
-                if not is_worth_keeping(file):
+                if not file.is_worth_keeping:
                     continue
                 stamp = self.survey.stamps.get(file.start)
                 texts = [
                     read_facts(join(str(staging.scanned), summary.staged)) for summary in summaries
                 ]
                 if stamp is not None and all(texts):
-                    parts = [decoded(text.encode()) for text in texts]
-                    facts = adjacent([part for part in parts if part is not None])
-                    if facts is not None:
-                        keep_passed(file, facts, (file.start, *stamp))
+                    keep_parts(file, [text.encode() for text in texts], (file.start, *stamp))
             with closing(CommitLogReader(StoreLog(source.path))) as log:
                 keep_topics(log)
 

@@ -10,17 +10,14 @@ from posixpath import join
 import numpy as np
 
 from reput.core import (
-    BROKER,
-    SALVAGE,
     DispatchBatch,
     DispatchRules,
     FileScan,
+    PassedRange,
     ScanBuffers,
-    guess_record,
-    is_worth_keeping,
+    ScanMode,
+    find_record,
 )
-from reput.core.log.known_ranges import encoded
-from reput.core.log.range_scan import PassedRange
 from reput.engine.rebuild.batch_file import BatchFileWriter, read_summary
 from reput.engine.rebuild.queue_runs import QueueRuns, joined, new_runs, runs_of
 from reput.engine.rebuild.splits import Split, SplitSummary
@@ -90,7 +87,9 @@ def scan_split(
     if start is None:
         start = split.begin
         if not split.opens_file:
-            start = guess_record(job.open_file, split.file, split.begin, split.stop)
+            # The guess may be bytes of a body that imitate a record. Stitching finds that out.
+            with job.open_file(split.file.path) as reader:
+                start = find_record(reader, split.file, split.begin, split.stop)
     summary = SplitSummary(split.number, name, start, start if start is not None else split.begin)
     summary.end_offset_in = summary.end_offset_out = end_offset
     try:
@@ -126,12 +125,10 @@ def _walk(
     job: ScanJob, split: Split, writer: BatchFileWriter, summary: SplitSummary
 ) -> tuple[QueueRuns, str]:
     scan = FileScan(
-        split.file, summary.end, split.stop, SALVAGE if job.salvage else BROKER, job.rules,
+        split.file, summary.end, split.stop, ScanMode.SALVAGE if job.salvage else ScanMode.BROKER, job.rules,
         end_offset=summary.end_offset_in, buffers=_buffers(), open_file=job.open_file,
     )  # fmt: skip
-    runs, facts = new_runs(0), None
-    if is_worth_keeping(split.file) and not split.file.gap:
-        facts = PassedRange.begin(split.file, scan.end.position)
+    runs, facts = new_runs(0), PassedRange.begin(split.file, scan.end.position)
     for batch in scan.batches():
         writer.append(batch)
         if facts is not None:
@@ -147,7 +144,7 @@ def _walk(
     summary.damage, summary.hiding = scan.damage, scan.hiding
     if facts is None or scan.damage or scan.misplaced:
         return runs, ""
-    return runs, encoded(facts.result(summary.end)).decode()
+    return runs, facts.result(summary.end).encoded().decode()
 
 
 def _count(batch: DispatchBatch, summary: SplitSummary) -> None:

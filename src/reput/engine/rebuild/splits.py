@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reput.base import Finding
-from reput.core import DEFAULT_SPLIT_BYTES, CommitLogFile, cut
+from reput.core import DEFAULT_SPLIT_BYTES, CommitLogFile
 from reput.format.commit_log import MIN_RECORD_BYTES
 
 _MAX_DEFAULT_SPLITS = 4096
@@ -88,6 +88,6 @@ def plan_splits(files: list[CommitLogFile], data_ends: list[int], split_bytes: i
     step = max(split_bytes, MIN_RECORD_BYTES)
     splits: list[Split] = []
     for file, data_end in zip(files, data_ends, strict=True):
-        parts = cut(file, file.start, file.end, step, data_end)
+        parts = file.cut(file.start, file.end, step, data_end)
         splits += [Split(number, file, *part) for number, part in enumerate(parts, len(splits))]
     return splits

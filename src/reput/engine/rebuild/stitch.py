@@ -10,15 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from reput.base import Finding
-from reput.core import (
-    CommitLogFile,
-    OffsetRange,
-    WalkVerdict,
-    end_for_rebuild,
-    holes,
-    merged,
-    ranges_of,
-)
+from reput.core import CommitLogFile, OffsetRange, WalkVerdict, holes
 from reput.engine.rebuild.scan_split import ScanTask
 from reput.engine.rebuild.splits import Split, SplitSummary
 
@@ -42,7 +34,7 @@ class LogSummary:
     @property
     def lost(self) -> tuple[OffsetRange, ...]:
         """Return the ranges of the damage, merged."""
-        return merged(ranges_of(self.damage))
+        return OffsetRange.merged(OffsetRange.of(self.damage))
 
     @property
     def staged(self) -> tuple[str, ...]:
@@ -148,7 +140,7 @@ class Stitcher:
         followed |= {summary.end for summary in walk if summary.data_follows}
         of_file = [damage for damage in log.damage if file.start <= damage.start < file.end]
         is_unreadable = bool(walk[-1].unreadable)
-        log.end = end_for_rebuild(WalkVerdict(log.end, of_file, is_unreadable, followed))
+        log.end = WalkVerdict(log.end, of_file, is_unreadable, followed).end_for_rebuild()
         tail = [damage for damage in of_file if damage.start >= log.end]
         log.damage = [damage for damage in log.damage if damage not in tail]
         log.torn = bool(tail) and (walk[-1].torn or len(tail) > is_unreadable)

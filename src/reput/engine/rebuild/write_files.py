@@ -18,6 +18,7 @@ from reput.base import StoreConfig
 from reput.core import (
     ConsumeQueueWriter,
     DispatchBatch,
+    IndexFileBuilder,
     IndexFileEnd,
     IndexFileReader,
     LostRanges,
@@ -25,7 +26,6 @@ from reput.core import (
     Queue,
     queue_folder,
 )
-from reput.core.index.writer import IndexFileBuilder
 from reput.engine.compare import prove_new
 from reput.engine.rebuild.batch_file import read_batches
 from reput.engine.rebuild.batch_queues import Batches, write_batch_queues

@@ -6,13 +6,10 @@ These kernels write to stores, compare IndexFiles with the log, and answer queri
 from __future__ import annotations
 
 from reput.base import StoreConfig
-from reput.core import CommitLogReader, IndexFileReader, OffsetRange, TimeWindow, load_pull_kernel
-from reput.core.index.long_chain import chain_pieces
-from reput.core.index.window_search import to_be_read
+from reput.core import load_pull_kernel, warm_up_window_search
 from reput.engine.compare import prove
 from reput.engine.stores.opening import open_store
 from reput.engine.writer import Message, delete_recovery_point
-from reput.format.index_file import index_key, key_hash
 from reput.io import Disk, Scratch
 
 _CONFIG = StoreConfig(
@@ -42,14 +39,6 @@ def warm_up() -> None:
         with open_store(folder, config=_CONFIG) as reader:
             for file in reader.index.current():
                 prove(file, reader.commit_log)
-                _skim(file, reader.commit_log)
+                warm_up_window_search(file, reader.commit_log)
             for log_file in reader.commit_log.files:
                 reader.known_ranges.learn(log_file, with_ids=True)
-
-
-def _skim(file: IndexFileReader, log: CommitLogReader) -> None:
-    """Run the steps of a query for a frequent key in a time window, so that their kernels are compiled."""
-    everywhere = OffsetRange(log.min_offset, log.files_end)
-    chain = chain_pieces(file, key_hash(index_key("t", "k")), everywhere)
-    for _ in to_be_read(log, chain, TimeWindow(0, 0), 0):
-        raise RuntimeError("the query found a message outside its time window")

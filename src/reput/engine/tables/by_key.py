@@ -10,19 +10,21 @@ from typing import Self
 
 from reput.base import Finding
 from reput.core import (
+    Basis,
     CommitLogReader,
     IndexSearch,
     LogListing,
     OffsetRange,
+    Planner,
     ScanBuffers,
     Segment,
     StoreReader,
+    TimeWindow,
+    UntrustedIndexError,
     find_log_end,
     lost_keys,
     names_of,
 )
-from reput.core.index.key_index import Basis, TimeWindow, UntrustedIndexError
-from reput.core.index.plan import Planner
 from reput.engine.tables.found_records import FoundRecords
 from reput.errors import StoreError, UsageError
 from reput.format.index_file import index_key, key_hash

@@ -19,10 +19,8 @@ from reput.core import (
     LogListing,
     OffsetRange,
     ScanBuffers,
-    cut,
     find_log_end,
     holes,
-    is_at_end,
     not_whole,
     open_queues,
 )
@@ -260,7 +258,7 @@ def _plan_source(
         # A broker may be writing the last record. Stop before it, as an export does.
         end = find_log_end(source, ScanBuffers()) if end is None else end
         stop = max(min(stop, end), start)
-        if not is_at_end(source, end):
+        if not source.is_at_end(end):
             plan.notes.append(f"{source.name}: {not_whole(end)}")
     ranges = [
         LogRange(
@@ -458,7 +456,7 @@ def _cut(
         data_end = part.file.start + (last or 0) + 1
     return [
         replace(part, start=start, stop=stop, at_record=part.at_record and start == part.start)
-        for start, stop in cut(part.file, part.start, part.stop, split_bytes, data_end)
+        for start, stop in part.file.cut(part.start, part.stop, split_bytes, data_end)
     ]
 
 

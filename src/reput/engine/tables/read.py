@@ -17,20 +17,16 @@ import pyarrow as pa
 from reput.base import Finding, Kind
 from reput.core import (
     NO_NAMES,
-    PLACES,
-    READER_PLACES,
     BrokerNames,
     CommitLogFile,
     FileScan,
     ScanBuffers,
+    ScanMode,
     ScannedPiece,
     WalkVerdict,
-    end_for_rebuild,
     first_record,
     inner_records,
 )
-from reput.core.log.scan_mode import ScanMode
-from reput.core.log.verdict import followed_damage
 from reput.engine.messages import (
     ALL_COLUMNS,
     BATCH_BYTES,
@@ -94,7 +90,12 @@ class ReadTask:
         if not part.at_record:
             start = first_record(self.open_file, part.file, start, part.stop, buffers)
         return FileScan(
-            part.file, start, part.stop, READER_PLACES, buffers=buffers, open_file=self.open_file
+            part.file,
+            start,
+            part.stop,
+            ScanMode.READER_PLACES,
+            buffers=buffers,
+            open_file=self.open_file,
         )
 
     def damage(self, scan: FileScan) -> Sequence[Finding]:
@@ -166,7 +167,7 @@ class RangeBatches:
             start = yield from self._packed(found)
         elif not part.at_record:
             start = first_record(self._open_file, part.file, start, part.stop, self._buffers)
-        scan = self._scan(part.file, start, part.stop, self._open_file, READER_PLACES)
+        scan = self._scan(part.file, start, part.stop, self._open_file, ScanMode.READER_PLACES)
         reported = 0
         for piece in scan.pieces():
             # Report the bytes that were skipped before this piece. They are damage and not a torn end of the log,
@@ -197,7 +198,7 @@ class RangeBatches:
         """Yield the messages to which an index leads; return the physical offset at which the scan must continue."""
         packed = PackedRecords(found, self._part.file, self._open_file)
         # The records are packed, so they are not in the places that they state.
-        scan = self._scan(packed.file, 0, packed.file.end, packed.open, PLACES)
+        scan = self._scan(packed.file, 0, packed.file.end, packed.open, ScanMode.PLACES)
         done = 0
         for piece in scan.pieces():
             begins = piece.positions + piece.base
@@ -301,13 +302,9 @@ def damage_at_end(
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    damage = verdict.damage[reported:]
-    if not damage or not part.ends_log:
-        return damage
-    with open_file(part.file.path) as reader:
-        followed = followed_damage(reader, part.file, damage)
-    end = end_for_rebuild(replace(verdict, damage=damage, followed=followed))
-    return [lost for lost in damage if lost.start < end]
+    if not part.ends_log:
+        return verdict.damage[reported:]
+    return verdict.before_torn_end(part.file, open_file, reported)
 
 
 def damage_rows(

@@ -28,9 +28,9 @@ from reput.core import (
     KnownRanges,
     ListedLog,
     LogListing,
+    TimedPiece,
     find_record,
 )
-from reput.core.log.known_file import joined
 from reput.format.commit_log import MIN_RECORD_BYTES, RecordError, decode, read_size_and_magic
 from reput.io import OpenFile, RangeReader
 
@@ -197,7 +197,7 @@ def stored_elsewhere(
 def _timed(source: LogListing, file: CommitLogFile, known: KnownFile | None) -> TimedRange:
     if known is None:
         return next(iter(timed_ranges(source.open_file, file, file.size)))
-    times = joined(known.pieces)
+    times = TimedPiece.joined(known.pieces)
     return TimedRange(file, file.start, file.end, None if times is None else times.least)
 
 

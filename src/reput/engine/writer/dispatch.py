@@ -14,16 +14,16 @@ from threading import Lock, Thread, current_thread
 
 from reput.base import Finding
 from reput.core import (
-    BROKER,
     CommitLogFile,
     DispatchRules,
     FileScan,
     IndexFileSetWriter,
+    OffsetRange,
+    PassedLog,
     QueueSetWriter,
     ScanBuffers,
-    ranges_of,
+    ScanMode,
 )
-from reput.core.log.passed_file import PassedLog
 from reput.engine.writer.health import Health
 from reput.engine.writer.subscribers import Arrival, Dispatcher, Subscribers, Subscription
 from reput.engine.writer.waiters import Waiters, join_thread
@@ -234,7 +234,7 @@ class DispatchService:
             stop = min(target, file.end)
             # Messages before `_index_from` already have index entries, so the scan must yield no keys for them.
             scan = FileScan(
-                file, self.position, stop, BROKER, self._rules,
+                file, self.position, stop, ScanMode.BROKER, self._rules,
                 end_offset=self._index_from, buffers=self._buffers,
             )  # fmt: skip
             noted = 0
@@ -283,5 +283,5 @@ class DispatchService:
         """
         if new := found[noted:]:
             self.damage += new
-            self._queues.add_lost(ranges_of(new))
+            self._queues.add_lost(OffsetRange.of(new))
         return len(found)

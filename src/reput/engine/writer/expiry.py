@@ -14,7 +14,6 @@ age of its last message.
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -40,7 +39,6 @@ from reput.io import Disk, FileReader
 # many.
 _FIRST_BYTES = 64 << 10
 _GROWTH = 8
-_LONG = struct.Struct(">q")
 
 
 def newest_timestamp(log: CommitLogReader, file: CommitLogFile) -> int:
@@ -73,8 +71,8 @@ def _last_timestamp(log: CommitLogReader, file: CommitLogFile, start: int) -> in
     position: int | None = start
     while position is not None:
         walk, last = LogWalk(log, position, file.end, in_place=False), None
-        for _, data, layout in walk:
-            last = int(_LONG.unpack_from(data, layout.store_timestamp_position)[0])
+        for record in walk:
+            last = record.store_timestamp()
         times += [] if last is None else [last]
         # Damage may mean that `start` was inside a message. Search from an earlier offset.
         if walk.damage and start > file.start:

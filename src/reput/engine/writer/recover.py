@@ -23,6 +23,7 @@ from reput.core import (
     DispatchRules,
     IndexFileSetWriter,
     IndexFileWriter,
+    OffsetRange,
     Queue,
     QueueForm,
     QueueSetWriter,
@@ -30,7 +31,6 @@ from reput.core import (
     StoreLog,
     facts_of,
     known_offset,
-    ranges_of,
 )
 from reput.engine.writer.dispatch import DispatchService
 from reput.engine.writer.health import Health
@@ -254,7 +254,7 @@ class Recovery:
         store, config, report = self._store, self._config, self._report
         writer, rules, again_from = self._queue_writer(queues)
         lost_before = () if self._known is None else self._known.lost
-        writer.add_lost([*lost_before, *ranges_of(report.damage)])
+        writer.add_lost([*lost_before, *OffsetRange.of(report.damage)])
         index = IndexFileSetWriter(
             store / INDEX_FOLDER, config, self._disk, self._clock_ms, last,
             self._checkpoint.index_msg_timestamp,

@@ -23,8 +23,7 @@ from typing import Any
 import msgspec
 
 from reput.base import DAY_MS, Progress, Runner, StoreConfig, now_ms, silent
-from reput.core import CommitLogFile, StoreFacts, facts_of
-from reput.core.log.archived import begins_equally, continues
+from reput.core import CommitLogFile, StoreFacts, begins_equally, continues, facts_of
 from reput.errors import ObjectConflictError, UsageError
 from reput.format.archive import KEY_INDEX, QUEUE_INDEX, IndexObject, LogFile, Manifest, Snapshot
 from reput.format.file_names import CONFIG_FOLDER

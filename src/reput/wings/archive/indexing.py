@@ -24,18 +24,16 @@ import pyarrow.parquet as pq
 
 from reput.core import (
     BATCH_QUEUE,
-    SALVAGE,
     CommitLogFile,
     DispatchRules,
     FileScan,
-    KnownFile,
     Queue,
     QueueIndex,
     QueueReader,
+    ScanMode,
     is_light,
+    may_have_replaced_ids,
 )
-from reput.core.log.known_file import ReplacedIds
-from reput.core.log.range_scan import scan_range
 from reput.errors import StoreError
 from reput.format.archive import KEY_INDEX, QUEUE_INDEX, IndexObject, Times
 from reput.format.archive_index import (
@@ -127,7 +125,7 @@ def scan_log_file(
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    scan = FileScan(file, file.start, file.end, SALVAGE, rules, open_file=open_file)
+    scan = FileScan(file, file.start, file.end, ScanMode.SALVAGE, rules, open_file=open_file)
     found = ScannedFile()
     columns, hashes, offsets, least, greatest = [], [], [], [], []
     queues: list[Queue] = []
@@ -149,9 +147,7 @@ def scan_log_file(
     found.is_whole = not (scan.damage or scan.misplaced or cut)
     found.times = Times(min(least), max(greatest)) if least else None
     if may_replace_ids:
-        empty = KnownFile(file.start, file.start, ids=ReplacedIds())
-        ids = scan_range(open_file, file, empty, ends=not is_last).ids
-        found.has_replaced_ids = ids is None or bool(ids.hashes)
+        found.has_replaced_ids = may_have_replaced_ids(open_file, file, ends=not is_last)
     if hashes:
         _take_keys(found, np.concatenate(hashes), np.concatenate(offsets), file.start)
     if columns:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.core import PLACES, CommitLogFile, FileScan, open_batch
+from reput.core import CommitLogFile, FileScan, ScanMode, open_batch
 from reput.engine.rebuild import small_log
 from reput.engine.rebuild.warm_up import warm_up as warm_up_rebuild
 from reput.errors import StoreChangedError, StoreError
@@ -24,7 +24,6 @@ from reput.wings.erase.choosing import ChosenMessages
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
-_LENGTH_BYTES = 4
 
 
 class Run(NamedTuple):
@@ -70,7 +69,7 @@ class Eraser:
             StoreError: A part of the file is unreadable.
             StoreNotFoundError, StoreAccessError.
         """
-        scan = FileScan(file, file.start, file.end, PLACES, open_file=open_file)
+        scan = FileScan(file, file.start, file.end, ScanMode.PLACES, open_file=open_file)
         done, position = 0, file.start
         for piece in scan.pieces():
             if not len(piece.batch):
@@ -141,7 +140,7 @@ class Eraser:
         ]
         body = at + layout.body_position
         self.bare += erase_inner(
-            data, np.array([body + span.body_at - _LENGTH_BYTES for span in chosen], np.int64),
+            data, np.array([body + span.body_at for span in chosen], np.int64),
             np.array([body + span.end for span in chosen], np.int64), *self._how,
         )  # fmt: skip
         return True, len(chosen) == len(inside)

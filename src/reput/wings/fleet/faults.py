@@ -25,6 +25,7 @@ from reput.core import MessageStore, ReaderOptions
 from reput.engine.stores import open_store
 from reput.errors import MessageNotFoundError, StoreError
 from reput.format.commit_log import MessageExt
+from reput.format.java_integer import decimal_number
 from reput.format.properties import (
     HALF_TOPICS,
     OP_TOPICS,
@@ -130,16 +131,16 @@ def _rolled_again(store: MessageStore) -> Finding | None:
     rolls: dict[tuple[str, str, str], _Rolls] = {}
     for topic, queue_id in store.list_queues(TIMER_TOPIC):
         for message in _newest(store, topic, queue_id):
-            properties, times = message.properties, message.properties.get(TIMER_ROLL_TIMES, "0")
+            properties = message.properties
+            times = decimal_number(properties.get(TIMER_ROLL_TIMES, "0"), _MOST_DIGITS)
             key = properties.get(REAL_TOPIC), message.unique_key, properties.get(TIMER_OUT_MS)
-            is_number = times.isascii() and times.isdigit() and len(times) <= _MOST_DIGITS
-            if None in key or not is_number:
+            if None in key or times is None:
                 continue
             named = str(key[0]), str(key[1]), str(key[2])
             copies = rolls.setdefault(named, _Rolls(message))
             copies.newest = message
-            copies.by_times[int(times)] += 1
-            if int(times):
+            copies.by_times[times] += 1
+            if times:
                 copies.rolled_ms.append(message.store_timestamp)
     again = {key: copies for key, copies in rolls.items() if copies.is_repeated}
     if not again:

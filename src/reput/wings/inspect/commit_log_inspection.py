@@ -10,14 +10,12 @@ import numpy as np
 
 from reput.base import Finding, Kind, StoreConfig
 from reput.core import (
-    BROKER,
     CommitLogFile,
     DispatchBatch,
     DispatchRules,
     FileScan,
+    ScanMode,
     ScannedPiece,
-    end_for_rebuild,
-    gap_of,
     wrong_bodies,
 )
 from reput.format.commit_log import (
@@ -70,10 +68,15 @@ def inspect_commit_log_file(
     """Inspect a log file by walking its records. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
     size = size_of(path, storage)
     with storage.open(path) as reader:
-        file = CommitLogFile(_begin(reader, path, size), size, path, gap=gap_of(path))
+        file = CommitLogFile(_begin(reader, path, size), size, path, gap=CommitLogFile.gap_of(path))
     log = CommitLogInspection(path, file.size, file.start)
     scan = FileScan(
-        file, file.start, file.end, BROKER, DispatchRules.of(config), open_file=storage.open
+        file,
+        file.start,
+        file.end,
+        ScanMode.BROKER,
+        DispatchRules.of(config),
+        open_file=storage.open,
     )
     topics: Counter[str] = Counter()
     transactions: Counter[str] = Counter()
@@ -144,7 +147,7 @@ def _note_end(
 ) -> None:
     """Classify the bytes after the last record: a blank record, unused space (zeros), damage, or a torn end."""
     verdict = scan.verdict()
-    log_end = end_for_rebuild(verdict)
+    log_end = verdict.end_for_rebuild()
     damage = [lost for lost in verdict.damage if lost.start < log_end]
     log.findings += damage
     # If the file has a blank record, scan.end is after it. The last message record ends before the blank.

@@ -13,12 +13,12 @@ from reput.core import (
     BATCH_QUEUE,
     CONSUME_QUEUE,
     ROCKSDB_QUEUE,
+    CommitLogFile,
+    GeometryFinder,
     IndexGeometry,
     Numbering,
     StoreReader,
-    gap_of,
 )
-from reput.core.index.geometry import DEFAULT_GEOMETRY, GeometryFinder
 from reput.engine.check import (
     CheckpointInspection,
     IndexInspection,
@@ -29,8 +29,8 @@ from reput.errors import FormatError, StoreNotFoundError, UsageError
 from reput.format import checkpoint
 from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, NOT_COMPACTED, decode_batch_entry
 from reput.format.commit_log import (
+    BLANK_BYTES,
     BLANK_MAGIC,
-    MAGIC_POSITION,
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
     read_size_and_magic,
@@ -251,7 +251,7 @@ def _kind_by_place(path: str) -> str | None:
     folders = whole.split("/")[:-1]
     name = os.path.basename(path)
     if parse_offset_file_name(name) is not None:
-        if folders[-1:] == [COMMIT_LOG_FOLDER] or gap_of(whole):
+        if folders[-1:] == [COMMIT_LOG_FOLDER] or CommitLogFile.gap_of(whole):
             return COMMIT_LOG_FOLDER
         queues = folders[-3:-2]
         return queues[0] if queues in ([CONSUME_QUEUE_FOLDER], [BATCH_QUEUE_FOLDER]) else None
@@ -279,7 +279,7 @@ def _kind_by_contents(path: str, size: int, storage: Storage) -> str | None:
     """Return the kind of a file that was moved out of its store, judged by its content; None if unknown."""
     with storage.open(path) as reader:
         head = reader.read(0, min(size, checkpoint.CHECKPOINT_BYTES))
-    if len(head) >= MAGIC_POSITION + 4:
+    if len(head) >= BLANK_BYTES:
         magic = read_size_and_magic(head, 0)[1]
         if magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2, BLANK_MAGIC):
             return COMMIT_LOG_FOLDER
@@ -328,8 +328,8 @@ def _index_geometry(
         return geometries[size]
     # The file's entries do not show for how many slots and items the file was created. But a file of this size almost
     # certainly comes from a broker with default settings.
-    if size == DEFAULT_GEOMETRY.file_bytes and hash_slots is None and index_items is None:
-        return DEFAULT_GEOMETRY
+    if size == IndexGeometry.default().file_bytes and hash_slots is None and index_items is None:
+        return IndexGeometry.default()
     if geometries:
         usual = ", ".join(str(size_bytes) for size_bytes in geometries)
         raise FormatError(path, size, f"{size} bytes, but the files beside it have {usual}")

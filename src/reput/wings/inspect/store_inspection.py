@@ -22,7 +22,7 @@ from reput.format.file_names import (
     QUEUE_FOLDERS,
     is_index_file_name,
 )
-from reput.format.index_file import HEADER_BYTES, IndexHeader, decode_header
+from reput.format.index_file import HEADER, HEADER_BYTES, IndexHeader, decode_header
 from reput.io import LOCAL, Storage, listed_size
 
 _LEVELS = 3  # Deepest folders of a store: consumequeue/TOPIC/QUEUE.
@@ -151,7 +151,9 @@ def _read_index_files(store: StoreInspection, storage: Storage, is_live: bool) -
             store.log_end = max(facts_of(store.path, storage=storage).ends.rebuild, store.log_end)
         if end >= max(store.log_end, 1):
             reason = f"leads to offset {end}, the log ends at {store.log_end}"
-            store.findings.append(Finding(Kind.INDEX_HEADER, path, reason, 24))
+            store.findings.append(
+                Finding(Kind.INDEX_HEADER, path, reason, HEADER.positions["end_physical_offset"])
+            )
 
 
 def _read_checkpoint(store: StoreInspection, path: str, storage: Storage) -> None:

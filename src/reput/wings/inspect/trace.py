@@ -17,10 +17,10 @@ from reput.core import (
     KeyPredicate,
     MessageStore,
     UniqueKeysPredicate,
+    Wanted,
     is_inner_batch,
     newest_timestamp,
 )
-from reput.core.log.wanted_scan import Wanted
 from reput.errors import UsageError
 from reput.format.commit_log import MessageExt
 from reput.format.group_topics import consumer_group

@@ -24,7 +24,7 @@ from typing import cast
 import pyarrow as pa
 
 from reput.base import Progress, Runner, silent
-from reput.core import LogListing, ReadMark, mark_at
+from reput.core import LogListing, ReadMark
 from reput.engine.tables import Bounds, ReadTask
 from reput.errors import StoreAccessError, StoreChangedError, UsageError
 from reput.wings.lakes.body_decoders import BodyDecoder
@@ -186,7 +186,7 @@ class _ExportRun:
                 marks |= {store: mark for store, mark in ends.items() if store not in unfinished}
                 # The step ends within this store's log, at the end of a record.
                 if end is not None and (store := step.tasks[-1].part.store) in unfinished:
-                    marks[store] = mark_at(by_name[store], end)
+                    marks[store] = ReadMark.at(by_name[store], end)
                 files = [file for result in step.results for file in result.files]
                 state = State(name, {**marks}, self.request.as_json(), shape)
                 self._check_rejects(Commit(state, files))

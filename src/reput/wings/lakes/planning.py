@@ -22,13 +22,9 @@ from reput.core import (
     find_log_end,
     find_logs,
     find_replicas,
-    has_read,
-    is_at_end,
-    mark_at,
     named_from,
     not_whole,
     replicas_of,
-    why_another,
 )
 from reput.engine.tables import (
     Bounds,
@@ -50,7 +46,7 @@ def check_goes_on(source: LogListing, log_end: int, mark: ReadMark, destination:
 
     Raises StoreError if the log cannot be read.
     """
-    if why := why_another(source, log_end, mark):
+    if why := mark.why_another(source, log_end):
         raise StoreChangedError(
             f"{source.name}: not the log that was exported to {destination} up to offset {mark.end}: {why}; "
             "it was truncated or replaced; export it to another place, or give it another name"
@@ -63,7 +59,7 @@ def check_is_new(source: LogListing, marks: Mapping[str, ReadMark], destination:
     Raises StoreError if the log cannot be read.
     """
     for name, mark in marks.items():
-        if has_read(mark, source):
+        if mark.is_of(source):
             raise UsageError(
                 f"{source.name}: {destination} has the messages of this log under the name {name}; "
                 f"pass names={name} to give the store this name again, or export to another place",
@@ -133,7 +129,7 @@ def _extent_of(
     # The mark contains the offset at which the next export continues (the end of the log now), and a digest of bytes
     # before this offset. These bytes never change, so the mark can be computed before the export. If the log is
     # replaced during the export, the next run finds that the digest does not match.
-    return StoreExtent(Bounds(start, end), mark_at(source, end), is_at_end(source, end), missing)
+    return StoreExtent(Bounds(start, end), ReadMark.at(source, end), source.is_at_end(end), missing)
 
 
 def most_bytes(sources: Sequence[LogListing], state: State | None) -> int:

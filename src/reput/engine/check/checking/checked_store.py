@@ -23,12 +23,10 @@ from reput.core import (
     StoreFacts,
     StoreLog,
     facts_of,
-    gap_of,
     holes,
     open_queues,
     parse_queue_id,
 )
-from reput.core.log.ends import find_log_ends
 from reput.engine.compare import Span
 from reput.errors import FormatError, MissingExtraError, StoreNotFoundError
 from reput.format.file_names import (
@@ -217,7 +215,9 @@ def _list_log(store: CheckedStore) -> None:
             store.findings.append(_foreign(store, entry, start is not None))
             continue
         size = entry.stat(follow_symlinks=False).st_size
-        files.append(CommitLogFile(start, size, entry.path, entry.inode(), gap_of(entry.path)))
+        files.append(
+            CommitLogFile(start, size, entry.path, entry.inode(), CommitLogFile.gap_of(entry.path))
+        )
     files.sort()
     if store.is_live and len(files) > 1 and not files[-1].size:
         # The writer of the store is still creating the newest file, which has no message yet.
@@ -301,7 +301,7 @@ def _list_index(store: CheckedStore) -> None:
 
 def _set_end(store: CheckedStore) -> None:
     """Find the end of the log among the files that do not overlap, and the number of the file that contains it."""
-    ends = store.ends = find_log_ends(ListedLog(LogListing(str(store.path), tuple(store.files))))
+    ends = store.ends = LogEnds.of(ListedLog(LogListing(str(store.path), tuple(store.files))))
     store.end = ends.rebuild
     store.last_file = 0 if ends.file is None else store.files.index(ends.file)
 

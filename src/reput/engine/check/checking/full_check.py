@@ -27,9 +27,9 @@ from reput.core import (
     Queue,
     StoreLog,
     is_light,
+    keep_topics,
     list_queue_files,
 )
-from reput.core.log.passed_file import keep_topics
 from reput.engine.check.checking.checked_store import CheckedStore, IndexTable
 from reput.engine.check.checking.checkpoint import checkpoint_ahead
 from reput.engine.check.checking.index_database import index_database

@@ -12,7 +12,7 @@ from reput.base import Finding, Kind
 from reput.engine.check.checking.next_start import of_missing_keys
 from reput.engine.check.checking.tally import Tally
 from reput.engine.compare import FoundItems, IndexRun, IndexSpan, LogStretch, key_pairs, unmatched
-from reput.format.index_file import item_position
+from reput.format.index_file import HEADER, item_position
 
 Offsets = npt.NDArray[np.int64]
 _INT32_MAX = 2**31 - 1
@@ -162,10 +162,16 @@ class IndexFindings:
         # The header of the newest file changes while the check reads it.
         if not place.is_growing:
             ends = (
-                (1, header.begin_physical_offset, header.begin_timestamp, 0),
-                (header.last_item(1 << 31), header.end_physical_offset, header.end_timestamp, 8),
+                (1, header.begin_physical_offset, header.begin_timestamp, "begin_timestamp"),
+                (
+                    header.last_item(1 << 31),
+                    header.end_physical_offset,
+                    header.end_timestamp,
+                    "end_timestamp",
+                ),
             )
-            for number, offset, stated_ms, at in ends:
+            for number, offset, stated_ms, field in ends:
+                at = HEADER.positions[field]
                 self._compare_end(place, items, times, number, offset, stated_ms, at)
 
     def _compare_end(

@@ -12,22 +12,15 @@ from pathlib import Path
 import numpy as np
 
 from reput.base import Kind
-from reput.core.index.entries import offsets_of_items
 from reput.engine.check.checking.checked_store import IndexTable
 from reput.engine.check.checking.listings import index_file_size
 from reput.engine.check.index_inspection import inspect_index_file, item_count, slot_count
-from reput.engine.compare import ChainCheck, LogEdges, RawEntries, Spans
+from reput.engine.compare import ChainCheck, LogEdges, Spans
 from reput.errors import ReputError, raise_if_refused
-from reput.format.index_file import (
-    HEADER_BYTES,
-    ITEM_BYTES,
-    SLOT_BYTES,
-    decode_header,
-    item_position,
-)
+from reput.format.dtypes import RawEntries, item_fields, item_offsets, new_entries
+from reput.format.index_file import HEADER, HEADER_BYTES, ITEM_BYTES, decode_header, item_position
 from reput.io import FileReader
 
-_ITEM_WORDS = ITEM_BYTES // 4
 _PIECE_ITEMS = 1 << 18
 
 
@@ -57,7 +50,7 @@ def read_index_table(job: IndexJob, path: str) -> IndexTable:
 
 
 def _offset_of(items: RawEntries, row: int) -> int:
-    return int(offsets_of_items(items[row : row + 1])[0])
+    return int(item_offsets(items[row : row + 1])[0])
 
 
 class _Reading:
@@ -90,7 +83,7 @@ class _Reading:
         return slots
 
     def _items(self, first: int, stop: int) -> RawEntries:
-        items = np.empty((stop - first, _ITEM_WORDS), np.uint32)
+        items = new_entries(stop - first)
         at = item_position(self._job.hash_slots, first)
         self._reader.read_into(items.reshape(-1).view(np.uint8), at)
         return items
@@ -101,7 +94,7 @@ class _Reading:
         late = np.flatnonzero((numbers > self._table.items) & (numbers < room))
         if len(late):
             newer = self._items(self._table.items + 1, int(numbers[late].max()) + 1)
-            previous = newer[:, 4].byteswap().view(np.int32).astype(np.int64)
+            previous = item_fields(newer)["previous"].astype(np.int64)
             while len(late):
                 older = previous[numbers[late] - self._table.items - 1]
                 # A link to a newer item is damage. Following it could take forever.
@@ -119,7 +112,7 @@ class _Reading:
             if chains.add(items, first, table.items):
                 spans.add_ordered(len(items), first, partial(_offset_of, items))
             else:
-                spans.add(offsets_of_items(items), first)
+                spans.add(item_offsets(items), first)
             if first == 1:
                 table.first = _offset_of(items, 0)
             table.last = _offset_of(items, len(items) - 1)
@@ -148,9 +141,9 @@ class _Reading:
                 f"the header states offsets {header.begin_physical_offset} to "
                 f"{header.end_physical_offset}, but its items lead to {table.first} to {table.last}"
             )
-            table.note(Kind.INDEX_HEADER, detail, 16)
+            table.note(Kind.INDEX_HEADER, detail, HEADER.positions["begin_physical_offset"])
         # If the last change of the header was not synced, its count is too low, and look-ups miss the last items.
         next_item = table.items + 1
         if next_item < job.index_items and self._items(next_item, next_item + 1).any():
             detail = f"the header counts {table.items} items, but more are written"
-            table.note(Kind.INDEX_HEADER, detail, HEADER_BYTES - SLOT_BYTES)
+            table.note(Kind.INDEX_HEADER, detail, HEADER.positions["index_count"])

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.base import Finding, Kind, counted
-from reput.core import FileScan, Queue, ScannedPiece, wrong_bodies
-from reput.core.log.passed_file import PassedFile
+from reput.core import FileScan, PassedFile, Queue, ScannedPiece, wrong_bodies
 from reput.engine.check.checking.index_entries import IndexFindings
 from reput.engine.check.checking.queue_entries import LightQueue, QueueFindings
 from reput.engine.check.checking.tally import Tally

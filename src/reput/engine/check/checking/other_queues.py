@@ -27,7 +27,6 @@ from reput.core import (
     open_queues,
     rocksdb_rules,
 )
-from reput.core.log.queued_record import queue_offset_in
 from reput.engine.check.checking.checked_store import CheckedStore
 from reput.engine.compare import EntryPlace, NumberedEntries, NumberedLog, NumberedMessages
 from reput.errors import (
@@ -77,7 +76,7 @@ class _Claims:
             record = self._log.locate(*place[:2], in_place=False)
         except StoreError:
             return False
-        is_claimed = queue_offset_in(record, *queue) == queue_offset
+        is_claimed = record.queue_offset_in(*queue) == queue_offset
         self.count += is_claimed
         return is_claimed
 

@@ -23,10 +23,10 @@ import numpy.typing as npt
 
 from reput.base import Finding, Kind
 from reput.core import CommitLogReader, ConsumeQueueReader, Queue, StoreLog, is_light
-from reput.core.log.queued_record import may_skew, own_place
 from reput.engine.check.checking.tally import Tally
 from reput.engine.compare import ExpectedEntries, FoundEntries, LogStretch, QueueRun, QueueSpan
 from reput.errors import MessageNotFoundError, StoreError
+from reput.format.consume_queue import may_skew
 
 _UNNOTICED = "does not notice it"
 Offsets = npt.NDArray[np.int64]
@@ -49,7 +49,7 @@ def _begin_of(store: str, queue: Queue, folder: str) -> _QueueBegin | None:
             except MessageNotFoundError:
                 continue
             with closing(CommitLogReader(StoreLog(store))) as log:
-                is_own = own_place(log.locate(at)) == (*queue, number)
+                is_own = log.locate(at).own_place() == (*queue, number)
             return _QueueBegin(number, at) if is_own else None
     return None
 

@@ -19,7 +19,7 @@ from reput.engine.check.checking.listings import (
 from reput.engine.compare import EntryPlaces, LogEdges, Span, Spans
 from reput.errors import ReputError, StoreNotFoundError
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
-from reput.format.dtypes import ENTRY_DTYPE
+from reput.format.dtypes import ENTRY_DTYPE, raw_entries
 from reput.io import FileReader
 from reput.kernels.entry_checks import entries_follow
 
@@ -112,7 +112,7 @@ class _QueueReading:
             )
 
     def _take(self, data: npt.NDArray[np.void], first: int) -> None:
-        words = data.view(np.uint32).reshape(-1, ENTRY_BYTES // 4)
+        words = raw_entries(data)
         rows, end = entries_follow(words, max(self._before, 0)) if self._gap is None else (0, -1)
         # The usual case: the entries are in order and without gaps. Then a bisection finds the log files into which
         # they lead, without a look at every entry.

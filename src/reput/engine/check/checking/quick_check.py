@@ -36,12 +36,9 @@ from reput.core import (
     first_keyed,
     open_queues,
     queue_forms,
-    read_keyed_record,
+    sampled_records,
+    spot_check,
 )
-from reput.core.index.reader import UNCOUNTED_ITEMS
-from reput.core.index.trust import spot_check
-from reput.core.log.queued_record import own_place
-from reput.core.log.samples import sampled_records
 from reput.engine.check.checking.checked_store import CheckedStore, IndexTable
 from reput.engine.check.checking.listings import check_queue_ends, index_file_size, index_order
 from reput.engine.check.checking.next_start import (
@@ -274,7 +271,7 @@ def _missing_queues(
     firsts: dict[Queue, int] = {}
     read: set[int] = set()
     for record in _samples(store, log, known_end):
-        place = own_place(record)
+        place = record.own_place()
         at = record.physical_offset
         if at not in read:
             read.add(at)
@@ -282,7 +279,7 @@ def _missing_queues(
         if place is None or at >= store.end:
             continue
         queue, number = Queue(place[0], place[1]), place[2]
-        samples[at] = queue, number, len(read_keyed_record(record).keys)
+        samples[at] = queue, number, len(record.keyed().keys)
         if tuple(queue) in queues and queue not in firsts:
             firsts[queue] = index.queue(*queue).min_queue_offset(0)
     without, before, after, late = (defaultdict[Queue, _Lacking](_Lacking) for _ in range(4))
@@ -393,7 +390,9 @@ def _index(
             tables.append(_index_table(store, file, last))
             # A broker fills the slot of one item before the header counts this item. A writer of Reput fills the
             # slots of many items before the header counts these items.
-            uncounted = UNCOUNTED_ITEMS if store.is_live and file is current[-1] else 1
+            uncounted = (
+                IndexFileReader.UNCOUNTED_ITEMS if store.is_live and file is current[-1] else 1
+            )
             if last <= 0 and file.used_slots() > uncounted:
                 detail = (
                     "its header counts no item, but its slots lead to items: the header is lost"

@@ -16,9 +16,9 @@ from pathlib import Path
 from reput.base import Kind, Progress, Runner, SerialRunner, StoreConfig, silent
 from reput.core import (
     FILE_FORM,
-    SALVAGE,
     FileScan,
     ScanBuffers,
+    ScanMode,
     StoreLog,
     batch_topics,
     facts_of,
@@ -217,7 +217,7 @@ def _dispatch_rest(plan: Plan, new: Path) -> None:
             for file in files:
                 if file.end > begin:
                     start = max(begin, file.start)
-                    scan = FileScan(file, start, file.end, SALVAGE, rules, buffers=buffers)
+                    scan = FileScan(file, start, file.end, ScanMode.SALVAGE, rules, buffers=buffers)
                     for batch in scan.batches():
                         writer.append(batch)
         finally:
@@ -308,7 +308,7 @@ def _last_timestamp(store: Path) -> int:
     for file in reversed(StoreLog(store).list().files):
         times = [
             int(batch.messages["store_timestamp"][-1])
-            for batch in FileScan(file, file.start, file.end, SALVAGE).batches()
+            for batch in FileScan(file, file.start, file.end, ScanMode.SALVAGE).batches()
             if len(batch)
         ]
         if times:

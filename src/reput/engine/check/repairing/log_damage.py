@@ -21,15 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.core import (
-    SALVAGE,
     CommitLogFile,
     FileScan,
     OffsetRange,
     Queue,
+    ScanMode,
     ScannedPiece,
-    merged,
     offset_entries,
-    ranges_of,
     wrong_bodies,
 )
 from reput.errors import ReputError
@@ -213,7 +211,7 @@ def damage_of(file: CommitLogFile, whole: int = 0) -> FileDamage:
 
     Raises StoreAccessError if the file cannot be read.
     """
-    scan = FileScan(file, file.start, file.end, SALVAGE)
+    scan = FileScan(file, file.start, file.end, ScanMode.SALVAGE)
     bad: list[OffsetRange] = []
     good: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
     end = file.start
@@ -230,14 +228,14 @@ def damage_of(file: CommitLogFile, whole: int = 0) -> FileDamage:
             # an approximate store time.
             edges = np.flatnonzero(right)[[0, -1]]
             good.append((offsets[edges], piece.batch.messages["store_timestamp"][edges].copy()))
-    bad += ranges_of(scan.damage)
+    bad += OffsetRange.of(scan.damage)
     if scan.end.unreadable:
         bad.append(OffsetRange(scan.end.position, file.end))
     elif scan.end.position == file.end:
         end = file.end
     if file.end < whole:
         bad.append(OffsetRange(file.end, whole))
-    damage = FileDamage(file, merged(sorted(bad)), end)
+    damage = FileDamage(file, OffsetRange.merged(sorted(bad)), end)
     damage.times = [_time_near(good, start) for start, _ in damage.ranges]
     return damage
 

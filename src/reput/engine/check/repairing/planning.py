@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from reput.base import Finding, Kind, Progress, Repair, Runner, StoreConfig
-from reput.core import SALVAGE, CommitLogFile, DispatchRules, FileScan, StoreFacts, facts_of
+from reput.core import CommitLogFile, DispatchRules, FileScan, ScanMode, StoreFacts, facts_of
 from reput.engine.check.checking.checked_store import CheckedStore, look_at
 from reput.engine.check.checking.tally import MOST_OF_A_KIND
 from reput.engine.check.repairing.log_damage import can_be_filled, ranges_to_fill, verifiable_end
@@ -45,7 +45,7 @@ def rebuilt_bytes(files: Sequence[CommitLogFile], end: int, config: StoreConfig)
         stop = min(file.start + _SAMPLE_BYTES - read, file.end, end)
         if stop <= file.start:
             break
-        scan = FileScan(file, file.start, stop, SALVAGE, DispatchRules.of(config))
+        scan = FileScan(file, file.start, stop, ScanMode.SALVAGE, DispatchRules.of(config))
         for batch in scan.batches():
             messages += len(batch)
             keys += len(batch.key_hash)

@@ -27,19 +27,17 @@ from reput.core import (
     FileScan,
     IndexFileSetWriter,
     LogSource,
+    OffsetRange,
+    PassedLog,
     ScanBuffers,
+    ScanMode,
     StoreLog,
     batch_topics,
-    expired_before,
     facts_of,
     index_paths,
-    ranges_of,
     walk_on,
     with_version,
 )
-from reput.core.log.files import missing_before
-from reput.core.log.passed_file import PassedLog
-from reput.core.log.scan_mode import GROWING
 from reput.engine.rebuild.follow.report import FollowReport
 from reput.engine.rebuild.follow.state import (
     CHECKPOINT_SPACING_BYTES,
@@ -129,7 +127,7 @@ class FollowedLog:
     def look(self, start: int) -> None:
         """Set `seen` to the end of the readable records after `start`. A record or a file must begin at `start`."""
         self._seen_at = time.monotonic()
-        self.seen = walk_on(self._log, start, self._buffers, in_last=GROWING).end
+        self.seen = walk_on(self._log, start, self._buffers, in_last=ScanMode.GROWING).end
 
     def settle(self) -> None:
         """Wait until the bytes that `look` saw are old enough to be indexed."""
@@ -227,7 +225,7 @@ class Follower:
             self._output / CONSUME_QUEUE_FOLDER, self._config, self._disk, queues,
             self._batches.queues,
         )  # fmt: skip
-        self._queues.add_lost([*self._lost_before, *ranges_of(recovery.damage)])
+        self._queues.add_lost([*self._lost_before, *OffsetRange.of(recovery.damage)])
         self._index = IndexFileSetWriter(
             self._output / INDEX_FOLDER, self._config, self._disk, now_ms, last,
             name_file=lambda before, first: index_file_name_of(before, first, now_ms()),
@@ -408,12 +406,12 @@ class Follower:
             if file.end <= report.position or file.start >= target:
                 continue
             if file.start > report.position:
-                missing = expired_before if file == files[0] else missing_before
-                self._note_damage([missing(file, report.position)], 0)
+                missing = file.expired_before if file == files[0] else file.missing_before
+                self._note_damage([missing(report.position)], 0)
                 report.position = file.start
             stop = min(target, file.end)
             scan = FileScan(
-                file, report.position, stop, GROWING, self._rules,
+                file, report.position, stop, ScanMode.GROWING, self._rules,
                 end_offset=self._end_offset, buffers=self._buffers,
             )  # fmt: skip
             noted = 0
@@ -447,7 +445,7 @@ class Follower:
         """Report the findings after the first `noted` ones; return the number of all findings."""
         if new := damage[noted:]:
             self.report.damage += new
-            self._queues.add_lost(ranges_of(new))
+            self._queues.add_lost(OffsetRange.of(new))
         return len(damage)
 
     def _remember(self, offset: int, size: int, is_misplaced: bool) -> None:

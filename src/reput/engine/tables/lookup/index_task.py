@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.core.index.key_index import BulkHits, BulkSearch
+from reput.core import BulkHits, BulkSearch
 from reput.engine.tables.lookup.candidates import PART_SHIFT, CandidateRun, Candidates, write_run
 from reput.engine.tables.lookup.key_parts import KeyPart, SortedKeys
 from reput.io import StagedFiles

@@ -7,8 +7,15 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from reput.base import Runner
-from reput.core import CommitLogReader, IndexFileReader, Judge, LogSource, StoreReader, Verdict
-from reput.core.index.trust import RecallingJudge
+from reput.core import (
+    CommitLogReader,
+    IndexFileReader,
+    Judge,
+    LogSource,
+    RecallingJudge,
+    StoreReader,
+    Verdict,
+)
 from reput.engine.compare import Proved
 from reput.io import Storage
 

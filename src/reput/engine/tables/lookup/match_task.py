@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reput.core import CommitLogFile
-from reput.core.log.windows import Window, windows
+from reput.core import CommitLogFile, Window
 from reput.engine.messages import BATCH_BYTES, Records, cut_by_bytes, integers, select
 from reput.engine.tables.lookup.candidates import PART_SHIFT, SCANNED, StorePlace
 from reput.engine.tables.lookup.key_parts import texts_of
@@ -277,7 +276,7 @@ class _CandidateComparison:
         needed = np.full(len(pending), _FIRST_READ_BYTES)
         while len(pending):
             unread, still_needed = [], []
-            for window in windows(self._different[pending], needed, self._file, _WINDOW_BYTES):
+            for window in Window.group(self._different[pending], needed, self._file, _WINDOW_BYTES):
                 records = self._read(window)
                 rows = pending[window.first : window.first + len(window.begins)]
                 # These records are longer than expected, and are read again.

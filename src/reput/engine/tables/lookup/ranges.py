@@ -17,6 +17,7 @@ from reput.core import (
     CommitLogReader,
     Coverage,
     Evidence,
+    IndexPart,
     Judge,
     LogWalk,
     NamedKey,
@@ -26,11 +27,9 @@ from reput.core import (
     TimeWindow,
     WalkVerdict,
     batch_topics,
-    cut,
     within_range,
+    without_keys,
 )
-from reput.core.index.key_index import IndexPart
-from reput.core.index.search import without_keys
 from reput.engine.compare import Proved
 from reput.engine.tables.lookup.candidates import CandidateRun, StorePlace
 from reput.engine.tables.lookup.coverage import LostSegment, PartlyRead
@@ -92,7 +91,7 @@ class ScannedRange:
         only: npt.NDArray[np.int64] | None = None,
     ) -> list[LookupScanTask]:
         """Return tasks that scan the range, numbered from `first_number` on."""
-        pieces = cut(self.file, self.begin, self.stop, DEFAULT_SPLIT_BYTES)
+        pieces = self.file.cut(self.begin, self.stop, DEFAULT_SPLIT_BYTES)
         self._splits = [
             LookupScanTask(
                 store, self.file, wanted, tuple(parts), number, begin, stop,

@@ -27,9 +27,9 @@ from reput.core import (
     KnownRanges,
     OpenBatch,
     ScanBuffers,
-    guess_record,
+    ScanMode,
+    find_record,
 )
-from reput.core.log.scan_mode import READER
 from reput.engine.messages import Records
 from reput.engine.tables.lookup.candidates import (
     PART_SHIFT,
@@ -154,7 +154,8 @@ def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTas
         # the previous split, and repeats the task if the guess is wrong.
         start = task.start
         if start is None:
-            start = guess_record(task.place.storage.open, task.file, task.begin, task.stop)
+            with task.place.storage.open(task.file.path) as reader:
+                start = find_record(reader, task.file, task.begin, task.stop)
         found = ScanFound(task.number, start, task.begin)
         if start is None:
             return found
@@ -179,7 +180,12 @@ def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
     """Scan, and yield the hits in batches. At the end, store the other results of the scan in `found`."""
     wanted = wanted_hashes(task.wanted)
     scan = FileScan(
-        task.file, start, task.stop, READER, buffers=_buffers(), open_file=task.place.storage.open
+        task.file,
+        start,
+        task.stop,
+        ScanMode.READER,
+        buffers=_buffers(),
+        open_file=task.place.storage.open,
     )
     waiting: list[Hits] = []
     for batch in scan.batches():

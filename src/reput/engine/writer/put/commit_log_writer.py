@@ -37,7 +37,7 @@ from reput.engine.writer.put.routing import delayed, further_queues, light_queue
 from reput.errors import MessageRefusedError, ReputError, UsageError
 from reput.format.commit_log import (
     BLANK_BYTES,
-    FIXED_PARTS,
+    HEADS,
     SIZE_AND_MAGIC,
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_INNER_BATCH,
@@ -47,7 +47,7 @@ from reput.format.commit_log import (
     join_record,
     record_bytes,
 )
-from reput.format.host import HOST_V6_BYTES, Host, encode_host
+from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, Host, encode_host
 from reput.format.message_id import encode_offset_id
 from reput.format.unique_key import UniqueKeys
 from reput.kernels.record_layout import lay_out_records
@@ -159,10 +159,9 @@ class CommitLogWriter:
         self.id_prefix = encode_offset_id(store_host, 0)[:-_OFFSET_DIGITS]
         self._store_flag = SYS_FLAG_STORE_HOST_V6 if len(self._store_host) == HOST_V6_BYTES else 0
         files.begin(position)
-        self._fixed_parts = {
-            born: part
-            for (born, store), part in FIXED_PARTS.items()
-            if store == len(self._store_host)
+        self._heads = {
+            HOST_V4_BYTES: HEADS[self._store_flag],
+            HOST_V6_BYTES: HEADS[self._store_flag | SYS_FLAG_BORN_HOST_V6],
         }
         self._topics: dict[tuple[str, int], tuple[int, bytes]] = {}
         self._lock = Lock()
@@ -341,8 +340,7 @@ class CommitLogWriter:
         """Return the size of a message's record in bytes. Raises MessageRefusedError if it is too large."""
         born_host = message.born_host
         host = self._store_host if born_host is None else encode_born_host(born_host)
-        fixed_part = self._fixed_parts[len(host)]
-        size = record_bytes(fixed_part, len(message.body), len(topic), len(properties))
+        size = record_bytes(self._heads[len(host)], len(message.body), len(topic), len(properties))
         if size > self.max_message_bytes:
             raise self._too_large(size)
         return size
@@ -367,7 +365,7 @@ class CommitLogWriter:
         if len(born_host) == HOST_V6_BYTES:
             sys_flag |= SYS_FLAG_BORN_HOST_V6
         try:
-            head = self._fixed_parts[len(born_host)].pack(
+            head = self._heads[len(born_host)].struct.pack(
                 size, magic, crc, message.queue_id, message.flag, number, position, sys_flag,
                 now if born is None else born, born_host, now, self._store_host,
                 message.reconsume_times, message.prepared_transaction_offset, len(body),

@@ -37,18 +37,14 @@ from reput.engine.writer.recovery.queue_files import FoundFiles
 from reput.engine.writer.recovery.queue_matching import Count
 from reput.engine.writer.recovery.recovery_point import RecoveryPoint
 from reput.errors import StoreError
-from reput.format.batch_consume_queue import (
-    BATCH_ENTRY_BYTES,
-    BATCH_ENTRY_DTYPE,
-    NOT_COMPACTED,
-    decode_batch_entry,
-)
+from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, NOT_COMPACTED, decode_batch_entry
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
+from reput.format.dtypes import BATCH_ENTRY_DTYPE
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, is_folder_name
 from reput.io import Disk, FileReader
 
 _NONE = BatchEnd(0, 0, -1)
-_ENTRY_DTYPE = np.dtype(BATCH_ENTRY_DTYPE).newbyteorder("=")
+_ENTRY_DTYPE = BATCH_ENTRY_DTYPE.newbyteorder("=")
 _FIELDS = ("physical_offset", "size", "tags_code", "store_timestamp")
 _Entries = npt.NDArray[np.void]
 _Flags = npt.NDArray[np.bool_]

@@ -25,14 +25,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from reput.core import (
-    SALVAGE,
     CommitLogFile,
     CommitLogReader,
     FileScan,
     Queue,
+    ScanMode,
     StoreLog,
     find_record,
     newest_timestamp,
@@ -44,6 +43,7 @@ from reput.engine.writer.recovery.recovery_point import locked_at
 from reput.errors import StoreError, StoreNotFoundError
 from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES
 from reput.format.commit_log import SIZE_AND_MAGIC
+from reput.format.dtypes import RawEntries
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     COMMIT_LOG_FOLDER,
@@ -160,7 +160,7 @@ def find_cut_end(
         if begin is None:
             continue
         first = begin if first < 0 else first
-        for piece in FileScan(file, begin, file.end, SALVAGE).pieces():
+        for piece in FileScan(file, begin, file.end, ScanMode.SALVAGE).pieces():
             rows = piece.batch.messages
             right = rows["physical_offset"] == piece.positions + piece.base
             right[wrong_bodies(piece.data, piece.positions, rows)] = False
@@ -305,7 +305,7 @@ def _copy_end(path: Path, folder: Path, begin: int, disk: Disk) -> None:
 
 def _entries_after(
     queues: Mapping[Queue, QueueFiles], end: int
-) -> Iterator[tuple[tuple[Queue, int], npt.NDArray[np.uint32]]]:
+) -> Iterator[tuple[tuple[Queue, int], RawEntries]]:
     """Yield, for each queue file with entries of messages at or after `end`, the file with only these entries."""
     for queue, queue_files in queues.items():
         for start, entries in queue_files.all_entries(

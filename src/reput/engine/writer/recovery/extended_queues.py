@@ -18,7 +18,7 @@ from reput.core import ExtensionFiles, Queue, offset_entries, queue_folder
 from reput.engine.compare import resolve_units
 from reput.engine.writer.recovery.queue_files import QueueFiles
 from reput.format.consume_queue_ext import LAST_ADDRESS, position_of
-from reput.format.dtypes import ENTRY_DTYPE
+from reput.format.dtypes import ENTRY_DTYPE, RawEntries
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
 from reput.io import LOCAL, Disk, FileReader, OpenFiles
 
@@ -63,7 +63,7 @@ class ExtendedQueueFiles(QueueFiles):
                 _cut(queue.units, end, config.extension_file_bytes, disk)
         return ends
 
-    def read_padded(self, position: int, count: int) -> npt.NDArray[np.uint32]:
+    def read_padded(self, position: int, count: int) -> RawEntries:
         """See QueueFiles.
 
         Each entry of the result has the tags code of its unit. If the unit is unreadable, the entry has the unit's

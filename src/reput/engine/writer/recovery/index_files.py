@@ -17,12 +17,11 @@ import numpy.typing as npt
 
 from reput.base import StoreConfig, usable_cpus
 from reput.core import CommitLogReader, IndexFileWriter, index_paths
-from reput.engine.compare import RawEntries
 from reput.errors import ReputError
+from reput.format.dtypes import RawEntries, item_hashes, item_offsets, raw_entries
 from reput.format.file_names import INDEX_FOLDER
 from reput.format.index_file import (
     HEADER_BYTES,
-    ITEM_BYTES,
     IndexHeader,
     decode_header,
     decode_item,
@@ -31,7 +30,6 @@ from reput.format.index_file import (
 from reput.io import Disk, MappedFiles
 from reput.kernels.entry_checks import check_items
 
-_ITEM_WORDS = ITEM_BYTES // 4
 _MOST_THREADS = 4
 
 
@@ -68,8 +66,8 @@ class FoundIndexFile:
 
     @property
     def items(self) -> RawEntries:
-        """Return the words of all items, uint32[n, 5]."""
-        return self._bytes()[self._items_at :].view(np.uint32).reshape(-1, _ITEM_WORDS)
+        """Return all items, as in the file."""
+        return raw_entries(self._bytes()[self._items_at :])
 
     @property
     def is_begun(self) -> bool:
@@ -100,16 +98,14 @@ class FoundIndexFile:
         self.count, self.is_whole = stop, not self.problem
 
     def offset(self, number: int) -> int:
-        item = self.items[number]
-        return int(item[1].byteswap()) << 32 | int(item[2].byteswap())
+        return int(item_offsets(self.items[number : number + 1])[0])
 
     def matching(
         self, number: int, key_hash: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
     ) -> int:
         """Count the consecutive items from `number` on that have these hashes and physical offsets."""
         items = self.items[number : number + len(key_hash)]
-        item_offsets = items[:, 1].byteswap().astype(np.int64) << 32 | items[:, 2].byteswap()
-        matches = (items[:, 0].byteswap() == key_hash) & (item_offsets == offsets)
+        matches = (item_hashes(items) == key_hash) & (item_offsets(items) == offsets)
         return len(matches) if matches.all() else int(np.argmin(matches))
 
     def time_of(self, number: int) -> int:
@@ -213,8 +209,8 @@ class RecoveredIndexFiles:
         while number < stop:
             file, item = self._place(number)
             items = file.items[item : min(file.count, item + stop - number)]
-            hashes.append(items[:, 0].byteswap().view(np.int32))
-            offsets.append(items[:, 1].byteswap().astype(np.int64) << 32 | items[:, 2].byteswap())
+            hashes.append(item_hashes(items))
+            offsets.append(item_offsets(items))
             number += len(items)
         return np.concatenate(hashes), np.concatenate(offsets)
 

@@ -20,7 +20,6 @@ import numpy as np
 
 from reput.base import Finding, Kind, StoreConfig, usable_cpus
 from reput.core import (
-    BROKER,
     CommitLogFile,
     CommitLogReader,
     ConsumeQueueWriter,
@@ -31,10 +30,10 @@ from reput.core import (
     OffsetRange,
     Queue,
     ScanBuffers,
+    ScanMode,
     index_paths,
     is_light,
     queue_folder,
-    ranges_of,
 )
 from reput.engine.compare import Placement, in_ranges
 from reput.engine.writer.recovery.batch_queues import BatchComparison, BatchSizes, batches_agree
@@ -94,7 +93,7 @@ class ComparedPiece:
     elsewhere: list[OffsetRange] = field(default_factory=list)
 
     def unread(self) -> list[OffsetRange]:
-        return ranges_of(self.damage)
+        return OffsetRange.of(self.damage)
 
 
 class Comparison:
@@ -249,7 +248,7 @@ class Comparison:
             first_item = self._index.first_at(start, self._index.stop)
         piece = ComparedPiece(start, first_item, first_item)
         # Scan as dispatch does: messages that dispatch skips must not count as missing here.
-        scan = FileScan(file, start, stop, BROKER, self._rules, buffers=self._own.buffers)
+        scan = FileScan(file, start, stop, ScanMode.BROKER, self._rules, buffers=self._own.buffers)
         begin = start
         skipped = [lost for lost in self._skipped if start <= lost.start < stop]
         offsets = frozenset(lost.start for lost in skipped)
@@ -562,7 +561,7 @@ class FoundIndexes:
         report.queues_from = min(
             (tail.begin for tail in tails if tail is not None), default=report.log_end
         )
-        self.batches.finish(ranges_of(compared.damage), redo_last)
+        self.batches.finish(OffsetRange.of(compared.damage), redo_last)
         self._report_queues(compared)
         self._report_batches()
 

@@ -14,16 +14,16 @@ from pathlib import Path
 import numpy as np
 
 from reput.core import (
-    SALVAGE,
     CommitLogFile,
     CommitLogReader,
     FileScan,
     KnownOffset,
     LocatedRecord,
+    ScanMode,
     StoreLog,
     first_file_to_check,
+    recovered_end,
 )
-from reput.core.log.broker_end import recovered_end
 from reput.engine.writer.recovery.report import RecoveryReport
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, StoreNotFoundError
 from reput.format.checkpoint import Checkpoint
@@ -85,7 +85,7 @@ def stated_start(file: CommitLogFile) -> int | None:
     Returns None if it has no record, or if records imply different offsets. Raises StoreAccessError.
     """
     starts: set[int] = set()
-    for piece in FileScan(file, file.start, file.end, SALVAGE).pieces():
+    for piece in FileScan(file, file.start, file.end, ScanMode.SALVAGE).pieces():
         shifts = piece.batch.messages["physical_offset"] - (piece.positions + piece.base)
         starts.update((np.unique(shifts) + file.start).tolist())
         if len(starts) > 1:

@@ -31,11 +31,11 @@ from reput.format.consume_queue import (
     decode_entry,
     encode_entry,
 )
+from reput.format.dtypes import ENTRY_WORDS, RawEntries, entry_fields
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.io import Disk, FileReader
 from reput.kernels.entry_checks import written_entries
 
-_ENTRY_WORDS = ENTRY_BYTES // 4
 _SOME_ENTRIES, _MANY_ENTRIES = 1 << 12, 1 << 16
 _MAX_OFFSET = 2**63 - 1
 _NO_ENTRY = ConsumeQueueEntry(0, 0, 0)
@@ -152,20 +152,20 @@ class QueueFiles(FoundFiles):
         """Return the first position of the file that contains, or would contain, `position`."""
         return position - position % self._file_entries
 
-    def read(self, position: int, count: int) -> npt.NDArray[np.uint32]:
-        """Return the bytes of up to `count` entries, uint32[n, 5].
+    def read(self, position: int, count: int) -> RawEntries:
+        """Return the bytes of up to `count` entries.
 
         The result has fewer entries at the end of the queue, and none if `position` lies before the first entry.
         """
         count = max(min(count, self.stop - position), 0) if position >= self.first else 0
         return self.read_padded(position, count)
 
-    def read_padded(self, position: int, count: int) -> npt.NDArray[np.uint32]:
-        """Return the bytes of `count` entries, uint32[count, 5]. Missing entries are zeros.
+    def read_padded(self, position: int, count: int) -> RawEntries:
+        """Return the bytes of `count` entries. Missing entries are zeros.
 
         Entries can be missing because a file is missing or too short.
         """
-        data = np.zeros((count, _ENTRY_WORDS), np.uint32)
+        data = np.zeros((count, ENTRY_WORDS), np.uint32)
         done = 0
         while done < count:
             within = (position + done) % self._file_entries
@@ -261,7 +261,7 @@ class QueueFiles(FoundFiles):
                     return True
         return False
 
-    def all_entries(self, position: int) -> Iterator[tuple[int, npt.NDArray[np.uint32]]]:
+    def all_entries(self, position: int) -> Iterator[tuple[int, RawEntries]]:
         """Yield, for each file from `position` on, the position of its first entry and its entries.
 
         Includes files after holes.
@@ -272,9 +272,7 @@ class QueueFiles(FoundFiles):
             if count > 0:
                 yield first, self.read_padded(first, count)
 
-    def write(
-        self, positions: npt.NDArray[np.int64], entries: npt.NDArray[np.uint32], disk: Disk
-    ) -> None:
+    def write(self, positions: npt.NDArray[np.int64], entries: RawEntries, disk: Disk) -> None:
         """Overwrite the entries at these ascending positions, durably. Raises StoreAccessError."""
         disk.create_folder(self.folder)
         places = positions // self._file_entries
@@ -331,20 +329,20 @@ class QueueFiles(FoundFiles):
         )
 
 
-def physical_offsets(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    """Return the physical offsets of raw entries, uint32[n, 5]."""
-    return entries[:, 0].byteswap().astype(np.int64) << 32 | entries[:, 1].byteswap()
+def physical_offsets(entries: RawEntries) -> npt.NDArray[np.int64]:
+    """Return the physical offsets of entries."""
+    return entry_fields(entries)["physical_offset"].astype(np.int64)
 
 
-def sizes(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    return entries[:, 2].byteswap().view(np.int32).astype(np.int64)
+def sizes(entries: RawEntries) -> npt.NDArray[np.int64]:
+    return entry_fields(entries)["size"].astype(np.int64)
 
 
-def is_blank(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+def is_blank(entries: RawEntries) -> npt.NDArray[np.bool_]:
     """Return a flag for each entry: whether the entry is pre-blank."""
     blank: npt.NDArray[np.bool_] = (entries == BLANK_WORDS).all(axis=1)
     return blank
 
 
-def _not_blank(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
+def _not_blank(entries: RawEntries) -> npt.NDArray[np.intp]:
     return np.flatnonzero(~is_blank(entries))

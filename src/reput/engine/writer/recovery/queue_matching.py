@@ -14,18 +14,11 @@ import numpy.typing as npt
 
 from reput.base import Finding, Kind
 from reput.core import DispatchBatch, OffsetRange, Queue, is_light
-from reput.engine.compare import (
-    Offsets,
-    Placement,
-    RawEntries,
-    ascending,
-    between,
-    in_ranges,
-    neighbours,
-)
+from reput.engine.compare import Offsets, Placement, ascending, between, in_ranges, neighbours
 from reput.engine.writer.recovery.queue_files import BLANK_WORDS, is_blank, physical_offsets, sizes
 from reput.engine.writer.recovery.queue_survey import QueueSurvey
 from reput.format.commit_log import MIN_RECORD_BYTES
+from reput.format.dtypes import RawEntries, new_entries
 from reput.kernels.queue_entries import lay_out_entries
 
 Flags = npt.NDArray[np.bool_]
@@ -55,7 +48,7 @@ class Missing(NamedTuple):
 
 
 _NO_NUMBERS: Offsets = np.empty(0, np.int64)
-_NO_WORDS: RawEntries = np.empty((0, 5), np.uint32)
+_NO_WORDS = new_entries(0)
 _NONE_MISSING = Missing(_NO_NUMBERS, _NO_NUMBERS, _NO_WORDS, _NO_NUMBERS, _NO_NUMBERS)
 
 
@@ -206,7 +199,7 @@ class QueueMatching:
             rows, stated, unread = rows[good], stated[good], [*unread, *placed.elsewhere]
         if not len(rows):
             return
-        expected = np.empty((len(rows), 5), np.uint32)
+        expected = new_entries(len(rows))
         lay_out_entries(messages, rows, expected)
         offsets = messages["physical_offset"][rows]
         survey = self.survey
@@ -553,7 +546,7 @@ class KeptQueue(NamedTuple):
     begin           position in the queue; files before it are deleted. None to keep all files
     end             position after the last kept entry
     tail            the messages to dispatch
-    numbers, words  positions of the entries to write, and these entries as uint32[n, 5]. They include pre-blank entries
+    numbers, words  positions of the entries to write, and these entries. They include pre-blank entries
                     for positions without a message
     written         number of these entries that belong to messages
     """

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from reput.engine.compare import Offsets, RawEntries
+from reput.engine.compare import Offsets
 from reput.engine.writer.recovery.queue_files import QueueFiles, is_blank, physical_offsets, sizes
+from reput.format.dtypes import RawEntries, new_entries
 
 
 class QueueSurvey:
@@ -28,7 +29,7 @@ class QueueSurvey:
         stop = found.ordered_stop(position)
         self.is_ordered = not found.has_data_from(stop)
         self._numbers: Offsets = np.empty(0, np.int64)
-        self._words: RawEntries = np.empty((0, 5), np.uint32)
+        self._words = new_entries(0)
         self.last = -1
         if self.is_ordered:
             self._end_before(stop, log_end)
@@ -82,7 +83,7 @@ class QueueSurvey:
         return bool(self._offsets[rank] == self._offsets[rank + 1])
 
     def read(self, rank: int, count: int) -> RawEntries:
-        """Return up to `count` entries, uint32[n, 5], from the entry at `rank` on.
+        """Return up to `count` entries from the entry at `rank` on.
 
         `rank` is the entry's place in log order. If `is_ordered`, the place of an entry is its position in the queue,
         and the result includes pre-blank entries. Otherwise, pre-blank entries have no place, and the result does not

@@ -24,15 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from reput.base import Finding, StoreConfig
-from reput.core import (
-    BatchEnd,
-    CommitLogFile,
-    OffsetRange,
-    Queue,
-    expired_before,
-    index_paths,
-    queue_folder,
-)
+from reput.core import BatchEnd, CommitLogFile, OffsetRange, Queue, index_paths, queue_folder
 from reput.engine.writer.recovery.queue_files import QueueFiles
 from reput.errors import StoreError
 from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES
@@ -331,4 +323,4 @@ def expired_unindexed(
     end = max(ends, default=first.start)
     if end >= first.start:
         return None
-    return replace(expired_before(first, end), detail="expired before they were indexed")
+    return replace(first.expired_before(end), detail="expired before they were indexed")

@@ -10,26 +10,32 @@ import numpy.typing as npt
 
 from reput.base import Finding
 from reput.core import (
-    SALVAGE,
     CommitLogFile,
     CommitLogReader,
     FileScan,
     MessageStore,
     Queue,
     ScanBuffers,
+    ScanMode,
     ScannedPiece,
 )
-from reput.core.log.queued_record import DISPATCHED_TRANSACTIONS
 from reput.engine.compare import in_common, unmatched
 from reput.errors import FormatError, MessageNotFoundError, StoreError
-from reput.format.commit_log import PHYSICAL_OFFSET_POSITION, SYS_FLAG_TRANSACTION_MASK, MessageExt
+from reput.format.commit_log import (
+    DISPATCHED_TRANSACTIONS,
+    PHYSICAL_OFFSET_POSITION,
+    SYS_FLAG_POSITION,
+    SYS_FLAG_TRANSACTION_MASK,
+    MessageExt,
+)
 from reput.kernels.checksum import body_crcs
 from reput.wings.inspect.comparing.difference import Difference, Example, Extent, Part, Way, What
 
 Column = npt.NDArray[np.int64]
 NOT_QUEUED = -1
 CHUNK_BYTES = 64 << 20
-_BEHIND_OFFSET = PHYSICAL_OFFSET_POSITION + 8
+# The field after PHYSICALOFFSET.
+_BEHIND_OFFSET = SYS_FLAG_POSITION
 _FIELDS = (
     "topic", "queue_id", "queue_offset", "flag", "sys_flag", "born_timestamp", "born_host", "store_timestamp",
     "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc", "body", "properties_bytes", "magic",
@@ -136,7 +142,9 @@ class RowReader:
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
         source = self._log.source
-        scan = FileScan(file, start, stop, SALVAGE, buffers=self._buffers, open_file=source.open)
+        scan = FileScan(
+            file, start, stop, ScanMode.SALVAGE, buffers=self._buffers, open_file=source.open
+        )
         rows = LogRows.joined([LogRows.of(piece, self._numbers) for piece in scan.pieces()])
         self.damage += scan.unread(self._log_end)
         return rows, file.end if scan.end.finished else scan.end.position

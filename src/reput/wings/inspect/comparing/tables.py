@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from reput.base import Finding, Kind
-from reput.core import LogListing, ReadMark, has_read
+from reput.core import LogListing, ReadMark
 from reput.engine.messages import COLUMNS, CORRUPT_REASON
 from reput.engine.tables import dataset
 from reput.errors import UsageError
@@ -92,7 +92,7 @@ def _mark_of(
     if source.name in marks:
         return source.name, marks[source.name]
     for name, mark in marks.items():
-        if has_read(mark, source):
+        if mark.is_of(source):
             return name, mark
     names = ", ".join(marks) or "none"
     raise UsageError(

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from reput.base import Finding
-from reput.core import MessageStore, Segment
-from reput.core.index.key_index import Basis
+from reput.core import Basis, MessageStore, Segment
 from reput.errors import StoreAccessError
 from reput.io import LOCAL, Disk
 

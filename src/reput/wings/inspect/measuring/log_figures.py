@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.base import Finding
-from reput.core import CommitLogReader, DispatchBatch, FileScan, Queue, ScanBuffers
-from reput.core.log.scan_mode import READER_SALVAGE
+from reput.core import CommitLogReader, DispatchBatch, FileScan, Queue, ScanBuffers, ScanMode
 from reput.errors import StoreError, StoreNotFoundError
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH, MessageExt
 from reput.format.index_file import index_key, key_hash
@@ -99,7 +98,7 @@ class LogFigures:
                 file,
                 file.start,
                 file.end,
-                READER_SALVAGE,
+                ScanMode.READER_SALVAGE,
                 buffers=buffers,
                 open_file=log.source.open,
             )

@@ -20,6 +20,7 @@ from reput.core import (
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import MessageExt, decode_located
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
+from reput.format.java_integer import decimal_number
 from reput.format.properties import (
     DEAD_LETTER_TOPIC_PREFIX,
     HALF_TOPICS,
@@ -37,7 +38,7 @@ from reput.wings.inspect.tracing.life import StoreCoverage
 # A message that was stored less than _NEW_MS ago may not be dispatched yet. Wait up to _ROUNDS * _PATIENCE_S, one
 # second, for its queue entry.
 _NEW_MS = 10_000
-_MOST_DIGITS = 19
+_MOST_DIGITS = 18
 _ROUNDS, _PATIENCE_S = 20, 0.05
 _ORIGIN = ORIGIN_MESSAGE_ID.encode()
 
@@ -83,7 +84,7 @@ def due_ms(store: MessageStore, message: MessageExt) -> int | None:
 
 
 def _stated_ms(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS else None
+    return decimal_number(text, _MOST_DIGITS)
 
 
 def _entry(store: MessageStore, message: MessageExt) -> ConsumeQueueEntry | None:

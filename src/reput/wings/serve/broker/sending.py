@@ -16,7 +16,9 @@ from reput.engine.writer import Message, RecordForm, process_prefix
 from reput.errors import MessageRefusedError, ReputError
 from reput.format.commit_log import (
     BLANK_BYTES,
+    INNER_HEAD,
     MAX_PROPERTIES_BYTES,
+    PROPERTIES,
     SYS_FLAG_PREPARED,
     SYS_FLAG_TRANSACTION_MASK,
     MessageExt,
@@ -68,9 +70,6 @@ from reput.wings.serve.broker.topics import (
 )
 
 _new = tuple.__new__
-# The head of a message in a batch: TOTALSIZE, MAGIC, BODYCRC, FLAG, body length.
-_BATCHED = struct.Struct(">iiiii")
-_PROPERTIES_LENGTH = struct.Struct(">h")
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _TRACED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _TIMES = (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC)
@@ -519,11 +518,11 @@ def _batched(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     position = 0
     while position < len(data):
         try:
-            total, _, _, flag, body_bytes = _BATCHED.unpack_from(data, position)
-            body_at = position + _BATCHED.size
+            total, _, _, flag, body_bytes = INNER_HEAD.struct.unpack_from(data, position)
+            body_at = position + INNER_HEAD.size
             # The length may be negative here. It is checked below.
-            length = _PROPERTIES_LENGTH.unpack_from(data, body_at + max(body_bytes, 0))[0]
-            properties_at = body_at + body_bytes + _PROPERTIES_LENGTH.size
+            length = PROPERTIES.unpack_from(data, body_at + max(body_bytes, 0))[0]
+            properties_at = body_at + body_bytes + PROPERTIES.size
             stop = properties_at + length
             if min(body_bytes, length) < 0 or stop != position + total or stop > len(data):
                 raise MessageRefusedError(

@@ -31,6 +31,7 @@ from reput.engine.writer import Message
 from reput.errors import MessageNotFoundError, MessageRefusedError, StoreError, StoreNotFoundError
 from reput.format.commit_log import MessageExt
 from reput.format.file_names import CONFIG_FOLDER, TIMER_CHECK_FILE, TIMER_LOG_FOLDER
+from reput.format.java_integer import decimal_number
 from reput.format.properties import (
     REAL_TOPIC,
     TAGS,
@@ -288,5 +289,4 @@ class TimedDelivery:
 
 def _number(message: MessageExt, name: str) -> int:
     """Return the number in a property that the broker sets, or 0 if the property is missing or is not a number."""
-    text = message.properties.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
+    return decimal_number(message.properties.get(name, ""), _MOST_DIGITS) or 0

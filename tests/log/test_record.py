@@ -2,7 +2,7 @@
 
 import pytest
 
-from reput.core.log.queued_record import further_queues
+from reput.core.log.record import further_queues
 from tests.oracle.consume_queue import multi_dispatch
 from tests.oracle.forge import RecordFields, encode_record
 from tests.oracle.records import Record, decode

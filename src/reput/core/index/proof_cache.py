@@ -8,7 +8,7 @@ keys. A proof is valid for one IndexFile and one log:
   - The log must have the last proved message in its place. A log that was cut off and overwritten has lost it.
   - Items are trusted only up to the first log file whose inode, size or change time differs.
 
-All stamps (inode, size and change time of a file) are taken before the proof (`stamps_before`). No result is kept for
+All stamps (inode, size and change time of a file) are taken before the proof (`Stamps.before`). No result is kept for
 an IndexFile that changed during the proof, or that changed so recently that a further change could leave its stamp
 unchanged. A log file that changed so recently counts as changed.
 
@@ -53,34 +53,34 @@ class Stamps(NamedTuple):
     file: Stamp | None
     log: dict[int, Stamp]
 
+    @classmethod
+    def before(cls, file: IndexFileReader, log: CommitLogReader) -> Stamps:
+        """Return the stamps (inode, size, change time) of the files that a proof or a spot check is about to read.
 
-def stamps_before(file: IndexFileReader, log: CommitLogReader) -> Stamps:
-    """Return the stamps (inode, size, change time) of the files that a proof or a spot check is about to read.
+        A file is excluded if a later change could leave its stamp the same.
 
-    A file is excluded if a later change could leave its stamp the same.
+        Raises StoreAccessError, StoreChangedError.
+        """
+        last = file.next_item - 1
+        own = Stamp.settled(file.path) if last > 0 else None
+        if own is None:
+            # No result will be kept for this IndexFile: it has no items, or a later change could leave its inode, size
+            # and change time the same.
+            return cls(None, {})
+        start, stop = file.offset(1), file.offset(last)
+        return cls(own, cls.of_log(log.files_within(start, stop + 1)))
 
-    Raises StoreAccessError, StoreChangedError.
-    """
-    last = file.next_item - 1
-    own = Stamp.settled(file.path) if last > 0 else None
-    if own is None:
-        # No result will be kept for this IndexFile: it has no items, or a later change could leave its inode, size and
-        # change time the same.
-        return Stamps(None, {})
-    start, stop = file.offset(1), file.offset(last)
-    return Stamps(own, log_stamps(log.files_within(start, stop + 1)))
+    @staticmethod
+    def of_log(files: Iterable[CommitLogFile]) -> dict[int, Stamp]:
+        """Return the stamps (inode, size, change time) of log files, by the physical offset of the file.
 
-
-def log_stamps(files: Iterable[CommitLogFile]) -> dict[int, Stamp]:
-    """Return the stamps (inode, size, change time) of log files, by the physical offset of the file.
-
-    A file is excluded if a later change could leave its stamp the same.
-    """
-    taken = {file.start: Stamp.settled(file.path) for file in files}
-    return {begin: stamp for begin, stamp in taken.items() if stamp is not None}
+        A file is excluded if a later change could leave its stamp the same.
+        """
+        taken = {file.start: Stamp.settled(file.path) for file in files}
+        return {begin: stamp for begin, stamp in taken.items() if stamp is not None}
 
 
-class Remembered:
+class ProofCache:
     """Results of earlier proofs and spot checks of IndexFiles, in this user's cache."""
 
     def __init__(self) -> None:
