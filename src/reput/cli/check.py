@@ -33,14 +33,7 @@ from reput.cli.options import (
 from reput.cli.output import warn
 from reput.cli.progress import PhaseBars
 from reput.core import NamedStore
-from reput.engine.check import (
-    DEFAULT_RATE,
-    check,
-    check_header,
-    finding_fields,
-    finding_lines,
-    scrub,
-)
+from reput.engine.check import check, check_header, finding_fields, finding_lines
 from reput.engine.stores import Chosen, stores_of
 from reput.errors import ReputError, UsageError
 
@@ -200,6 +193,9 @@ def _scrub_stores(
 
 
 def _scrub_one(store: NamedStore, rate: int | None, as_json: bool) -> Severity | None:
+    # Import this late, because it loads the kernels, which a quick check does not need.
+    from reput.engine.check import DEFAULT_RATE, scrub
+
     path, settings = store.arguments()
 
     def show(finding: Finding) -> None:

@@ -167,7 +167,8 @@ class FullCheck:
     def run(self) -> Iterator[Finding]:
         """Yield all findings as they are found. Raises StoreAccessError."""
         yield from self.begin()
-        yield from self._read_log()
+        for _, _, findings in self.steps({}):
+            yield from findings
         yield from self.end()
 
     def begin(self) -> Iterator[Finding]:
@@ -263,21 +264,6 @@ class FullCheck:
         for before, after in pairwise(used):
             yield from index_order(after.path, after.first, before.name, before.last)
 
-    def _read_log(self) -> Iterator[Finding]:
-        plan = _LogPlan(self._store, self._index, self._queues)
-        files = [self._store.files[number] for number in plan.numbers]
-        weights = [file.size for file in files]
-
-        # Plan the tasks of one batch only. Those of all log files would name each queue many times.
-        def tasks_of(batch: slice) -> list[LogTask]:
-            return [plan.task(number) for number in plan.numbers[batch]]
-
-        for batch, tasks, results in self._batches("log", check_log_file, tasks_of, weights):
-            self._repeat(plan, tasks, results)
-            for file, result in zip(files[batch], results, strict=True):
-                if not self._has_expired(file):
-                    yield from self.add(result)
-
     def _has_expired(self, file: CommitLogFile) -> bool:
         """Return whether the broker has deleted a log file, and perhaps the queue files of its messages, too."""
         return self._store.is_live and file.start < self._store.begin_now()
@@ -294,16 +280,21 @@ class FullCheck:
         if earlier:
             # Without the light queues of all earlier files, nothing shows the lag with which they continue.
             self._light = LightQueues(max(self._store.begin, 1))
-        for number in plan.numbers:
-            file = self._store.files[number]
-            if number in earlier:
-                self._add(earlier[number])
-                continue
-            tasks = [plan.task(number)]
-            results = [check_log_file(*tasks)]
+        numbers = [number for number in plan.numbers if number not in earlier]
+        files = [self._store.files[number] for number in numbers]
+
+        # Plan the tasks of one batch only. Those of all log files would name each queue many times.
+        def tasks_of(batch: slice) -> list[LogTask]:
+            return [plan.task(number) for number in numbers[batch]]
+
+        weights = [file.size for file in files]
+        for number in earlier.keys() & set(plan.numbers):
+            self._add(earlier[number])
+        for batch, tasks, results in self._batches("log", check_log_file, tasks_of, weights):
             self._repeat(plan, tasks, results)
-            if not self._has_expired(file):
-                yield file, results[0], list(self.add(results[0]))
+            for file, result in zip(files[batch], results, strict=True):
+                if not self._has_expired(file):
+                    yield file, result, list(self.add(result))
 
     def leading_into(self) -> Iterator[tuple[list[str], list[int]]]:
         """Yield the files of each index and each queue, and the numbers of the log files into which they lead.
@@ -350,7 +341,7 @@ class FullCheck:
         totals.latest = max(times, default=None)
         for queue, (count, first) in result.without_queue.items():
             previous, at = self._without_queue.get(queue, (0, first))
-            self._without_queue[queue] = previous + count, at
+            self._without_queue[queue] = previous + count, min(at, first)
 
 
 class _LogPlan:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-
 import numpy as np
 import numpy.typing as npt
 
@@ -97,13 +94,12 @@ class IndexFindings:
                 continue
             of_kind = offsets[mask]
             at = int(of_kind[0])
-            path = self._file_for(at)
             finding = Finding(
-                kind, path, f"no entry for a key of the message at {at}", None, at,
+                kind, self._file_for(at), f"no entry for a key of the message at {at}", None, at,
                 at_next_start=of_missing_keys(self._indexed_again, at, int(of_kind[-1])),
             )  # fmt: skip
             times = stretch.times_of(of_kind)
-            self._tally.add(kind, path, len(of_kind), partial(replace, finding), times)
+            self._tally.add(finding, len(of_kind), times)
 
     def _file_for(self, offset: int) -> str:
         """Return the path of the IndexFile that should have an entry for the message at this physical offset.
@@ -123,14 +119,11 @@ class IndexFindings:
         claim = "repeats an entry for" if is_repeat else "has the hash of a key that is not in"
         detail = f"item {numbers[0]} {claim} the message at {offsets[0]}"
         times = stretch.times_of(offsets[np.isin(offsets, stretch.offsets)])
-        self._tally.add(
-            kind, place.path, len(numbers),
-            lambda: Finding(
-                kind, place.path, detail, item_position(place.hash_slots, int(numbers[0])),
-                int(offsets[0]), at_next_start="does not notice it",
-            ),
-            times if is_repeat else None,
+        finding = Finding(
+            kind, place.path, detail, item_position(place.hash_slots, int(numbers[0])),
+            int(offsets[0]), at_next_start="does not notice it",
         )  # fmt: skip
+        self._tally.add(finding, len(numbers), times if is_repeat else None)
 
     def _compare_times(self, stretch: LogStretch, run: IndexRun) -> None:
         items, place = run.found, run.place
@@ -148,17 +141,15 @@ class IndexFindings:
             first = items.seconds[is_first] if base is None else _seconds(times[is_first], base)
             expected[is_first] = first
         wrong = np.flatnonzero(items.seconds != expected)
-        self._tally.add(
-            Kind.INDEX_TIME, place.path, len(wrong),
-            lambda: Finding(
+        if len(wrong):
+            number, stated_s = int(items.numbers[wrong[0]]), items.seconds[wrong[0]]
+            finding = Finding(
                 Kind.INDEX_TIME, place.path,
-                f"item {items.numbers[wrong[0]]} states {items.seconds[wrong[0]]} s, but "
-                f"{expected[wrong[0]]} s would match its message",
-                item_position(place.hash_slots, int(items.numbers[wrong[0]])),
-                int(items.offsets[wrong[0]]), at_next_start="does not notice it",
-            ),
-            times[wrong],
-        )  # fmt: skip
+                f"item {number} states {stated_s} s, but {expected[wrong[0]]} s would match its message",
+                item_position(place.hash_slots, number), int(items.offsets[wrong[0]]),
+                at_next_start="does not notice it",
+            )  # fmt: skip
+            self._tally.add(finding, len(wrong), times[wrong])
         # The header of the newest file changes while the check reads it.
         if not place.is_growing:
             ends = (
@@ -192,13 +183,10 @@ class IndexFindings:
             f"the header states {stated_ms} ms for the message at {offset}, which states "
             f"{times[row[0]]}"
         )
+        reaction = "does not notice it; queries by key may skip the file"
         self._tally.add(
-            Kind.INDEX_HEADER, place.path, 1,
-            lambda: Finding(
-                Kind.INDEX_HEADER, place.path, detail, at, offset,
-                at_next_start="does not notice it; queries by key may skip the file",
-            ),
-        )  # fmt: skip
+            Finding(Kind.INDEX_HEADER, place.path, detail, at, offset, at_next_start=reaction)
+        )
 
 
 def _seconds(times: Offsets, base: int) -> Offsets:

@@ -21,6 +21,11 @@ from reput.engine.compare import ComparedFile, FileComparison
 from reput.errors import ReputError, StoreChangedError, StoreNotFoundError, raise_if_refused
 from reput.format.record_crc import CRC_PROPERTY_END, record_crc_ok
 
+_MISMATCHES = {
+    Kind.BODY_CRC: "the body does not match its CRC",
+    Kind.RECORD_CRC: "the record does not match its CRC (__CRC32#)",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class LogTask:
@@ -143,42 +148,25 @@ class _FileCheck:
         result.latest = high if result.latest is None else max(result.latest, high)
         stated_offsets = batch.messages["physical_offset"]
         misplaced = np.flatnonzero(stated_offsets != offsets)
-        self._tally.add(
-            Kind.MISPLACED_RECORD, file.path, len(misplaced),
-            lambda: file.lost(
-                int(offsets[misplaced[0]]), int(offsets[misplaced[0]]),
-                f"this record states physical offset {stated_offsets[misplaced[0]]}", Kind.MISPLACED_RECORD,
-            ),
-            times[misplaced],
-        )  # fmt: skip
-        wrong = wrong_bodies(piece.data, piece.positions, batch.messages)
-        self._tally.add(
-            Kind.BODY_CRC, file.path, len(wrong),
-            lambda: self._with_start(
-                file.lost(
-                    int(offsets[wrong[0]]), int(offsets[wrong[0]]),
-                    "the body does not match its CRC", Kind.BODY_CRC,
-                )
-            ),
-            times[wrong],
-        )  # fmt: skip
-        wrong_records = np.setdiff1d(_wrong_records(piece), wrong)
-        self._tally.add(
-            Kind.RECORD_CRC, file.path, len(wrong_records),
-            lambda: replace(
-                file.lost(
-                    int(offsets[wrong_records[0]]), int(offsets[wrong_records[0]]),
-                    "the record does not match its CRC (__CRC32#)", Kind.RECORD_CRC,
-                ),
-                at_next_start="does not notice it, because it compares only bodies unless forceVerifyPropCRC is set",
-            ),
-            times[wrong_records],
-        )  # fmt: skip
+        bodies = wrong_bodies(piece.data, piece.positions, batch.messages)
+        records = np.setdiff1d(_wrong_records(piece), bodies)
+        for kind, rows in (
+            (Kind.MISPLACED_RECORD, misplaced), (Kind.BODY_CRC, bodies), (Kind.RECORD_CRC, records),
+        ):  # fmt: skip
+            if len(rows):
+                at = int(offsets[rows[0]])
+                stated = f"this record states physical offset {stated_offsets[rows[0]]}"
+                lost = file.lost(at, at, _MISMATCHES.get(kind, stated), kind)
+                self._tally.add(self._with_start(lost), len(rows), times[rows])
 
     def _with_start(self, lost: Finding) -> Finding:
         task = self._task
+        if lost.kind is Kind.MISPLACED_RECORD:
+            return lost
         reaction = "does not notice it, because it does not check this file"
-        if task.is_checked:
+        if lost.kind is Kind.RECORD_CRC:
+            reaction = "does not notice it, because it compares only bodies unless forceVerifyPropCRC is set"
+        elif task.is_checked:
             rest = task.compared.log_end - lost.start
             reaction = (
                 f"cuts the log at {lost.start} and loses the {rest:,} bytes after it;"

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -168,8 +167,7 @@ class LightQueues:
             is_wrong = False
         if is_wrong and run.skew:
             times = np.array([run.first, run.last], np.int64)
-            finding, path = run.finding, run.finding.file
-            tally.add(Kind.MISPLACED_QUEUE_ENTRY, path, run.entries, lambda: finding, times)
+            tally.add(run.finding, run.entries, times)
         self._states[queue] = _State(run.skew, is_wrong, 0)
 
 
@@ -225,13 +223,7 @@ class QueueFindings:
         misplaced = np.flatnonzero(entries.numbers != expected.numbers)
         if len(misplaced):
             finding = _misplaced(place, entries, expected, int(misplaced[0]))
-            self._tally.add(
-                finding.kind,
-                finding.file,
-                len(misplaced),
-                lambda: finding,
-                expected.times[misplaced],
-            )
+            self._tally.add(finding, len(misplaced), expected.times[misplaced])
 
     def _paired(
         self,
@@ -248,11 +240,10 @@ class QueueFindings:
         entries = entries.at(first)
         has_message = np.isin(entries.offsets, expected.offsets)
         foreign = entries.at(~has_message & ~stretch.in_damage(entries.offsets))
-        self._note(
-            Kind.FOREIGN_QUEUE_ENTRY, place, foreign,
-            lambda: f"entry {foreign.numbers[0]} leads to {foreign.offsets[0]}, where no message "
-            "of this queue begins",
-        )  # fmt: skip
+        if len(foreign.numbers):
+            leads = f"entry {foreign.numbers[0]} leads to {foreign.offsets[0]}"
+            detail = f"{leads}, where no message of this queue begins"
+            self._note(Kind.FOREIGN_QUEUE_ENTRY, place, foreign, detail)
         entries = entries.at(has_message)
         # Sort the found entries by physical offset, because the expected ones are in this order.
         order = np.argsort(entries.offsets, kind="stable")
@@ -286,9 +277,7 @@ class QueueFindings:
             finding = Finding(
                 kind, path, detail, position, int(of_kind.offsets[0]), at_next_start=self._at_next_start(kind),
             )  # fmt: skip
-            self._tally.add(
-                kind, path, len(of_kind.offsets), partial(replace, finding), of_kind.times
-            )
+            self._tally.add(finding, len(of_kind.offsets), of_kind.times)
 
     def _is_older(self, place: QueueSpan, missing: ExpectedEntries) -> npt.NDArray[np.bool_]:
         """Return which messages are older than the queue, because their topic was deleted and created again."""
@@ -316,30 +305,27 @@ class QueueFindings:
         self, place: QueueSpan, expected: ExpectedEntries, entries: FoundEntries
     ) -> None:
         wrong = np.flatnonzero((entries.sizes != expected.sizes) | (entries.tags != expected.tags))
+        if not len(wrong):
+            return
         theirs, ours = entries.at(wrong), expected.at(wrong)
-        self._note(
-            Kind.WRONG_QUEUE_ENTRY, place, theirs,
-            lambda: f"entry {theirs.numbers[0]} has size {theirs.sizes[0]} and tags code "
-                    f"{theirs.tags[0]}, but its message has {ours.sizes[0]} and {ours.tags[0]}",
-            ours.times,
-        )  # fmt: skip
+        detail = (
+            f"entry {theirs.numbers[0]} has size {theirs.sizes[0]} and tags code {theirs.tags[0]}, "
+            f"but its message has {ours.sizes[0]} and {ours.tags[0]}"
+        )
+        self._note(Kind.WRONG_QUEUE_ENTRY, place, theirs, detail, ours.times)
 
     def _note(
         self,
         kind: Kind,
         place: QueueSpan,
         wrong: FoundEntries,
-        detail: Callable[[], str],
+        detail: str,
         times: Offsets | None = None,
     ) -> None:
-        if not len(wrong.numbers):
-            return
         path, position = place.files.place(int(wrong.numbers[0]))
         at = int(wrong.offsets[0])
-        self._tally.add(
-            kind, path, len(wrong.numbers),
-            lambda: Finding(kind, path, detail(), position, at, at_next_start=_UNNOTICED), times,
-        )  # fmt: skip
+        finding = Finding(kind, path, detail, position, at, at_next_start=_UNNOTICED)
+        self._tally.add(finding, len(wrong.numbers), times)
 
 
 def _misplaced(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,23 +40,13 @@ class Tally:
         self._alike: dict[tuple[Kind, str], _Alike] = {}
 
     def add(
-        self,
-        kind: Kind,
-        file: str,
-        count: int,
-        first: Callable[[], Finding],
-        times: npt.NDArray[np.int64] | None = None,
+        self, finding: Finding, count: int = 1, times: npt.NDArray[np.int64] | None = None
     ) -> None:
-        """Add `count` findings of a kind.
+        """Add the first of `count` identical findings. Only the first one of a kind in a file is kept.
 
-        `first` returns the finding; it is called only for the first finding of this kind in the file. `times` are the
-        store timestamps (ms) of the affected messages.
+        `times` are the store timestamps (ms) of the affected messages.
         """
-        if not count:
-            return
-        alike = self._alike.get((kind, file))
-        if alike is None:
-            alike = self._alike[kind, file] = _Alike(first())
+        alike = self._alike.setdefault((finding.kind, finding.file), _Alike(finding))
         alike.count += count
         if times is not None and len(times):
             low, high = int(times.min()), int(times.max())
