@@ -8,11 +8,11 @@ from pathlib import Path
 
 from reput.base.config import StoreConfig
 from reput.core.store.facts import facts_of
-from reput.engine.writer.health import Health
 from reput.engine.writer.put.commit_log_writer import CommitLogWriter
 from reput.engine.writer.put.log_files import LogFiles
 from reput.engine.writer.put.message import Message
 from reput.engine.writer.store_writer import StoreWriter, WriterSettings
+from reput.engine.writer.threads import Health
 from reput.format.host import Host
 from reput.format.properties import UNIQ_KEY, decode_properties, encode_properties
 from reput.format.unique_key import UniqueKeys

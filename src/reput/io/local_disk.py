@@ -5,6 +5,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from reput.io import anchors, copies, reader, writer
 
 
@@ -59,6 +64,18 @@ class LocalDisk:
     copy_file = staticmethod(copies.copy_file)
     look_like = staticmethod(copies.look_like)
     own_like = staticmethod(copies.own_like)
+
+    @contextmanager
+    def calling(self, system: Any) -> Iterator[None]:
+        """During the `with` block, let files be read and written through `system` in place of the module `os`."""
+        modules: tuple[Any, ...] = (anchors, reader, writer)
+        try:
+            for module in modules:
+                module.os = system
+            yield
+        finally:
+            for module in modules:
+                module.os = os
 
 
 DISK = LocalDisk()

@@ -7,13 +7,13 @@ import os
 import random
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any
 
 from reput.errors import StoreUnreachableError
-from reput.io import anchors, reader, writer
+from reput.io import DISK
 
 _CODES = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
 _ODD = 0.02
@@ -40,17 +40,9 @@ class FaultyFiles:
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
 
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Let reput's file modules use this object as their module `os` during the `with` block."""
-        modules = (reader, writer, anchors)
-        try:
-            for module in modules:
-                module.os = self  # type: ignore[attr-defined]
-            yield
-        finally:
-            for module in modules:
-                module.os = os  # type: ignore[attr-defined]
+    def installed(self) -> AbstractContextManager[None]:
+        """Let reput's files use this object as their module `os` during the `with` block."""
+        return DISK.calling(self)
 
     def _disturb(self) -> None:
         self._countdown -= 1

@@ -24,9 +24,8 @@ from reput.core import (
     ScanBuffers,
     ScanMode,
 )
-from reput.engine.writer.health import Health
 from reput.engine.writer.subscribers import Arrival, Dispatcher, Subscribers, Subscription
-from reput.engine.writer.waiters import Waiters, join_thread
+from reput.engine.writer.threads import Health, Waiters, join_thread
 from reput.errors import StoreFailedError, UsageError
 from reput.format.file_names import offset_file_name
 

@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable
 from threading import Lock, Thread
 
-from reput.engine.writer.health import Health
-from reput.engine.writer.waiters import Waiters, join_thread
+from reput.engine.writer.threads import Health, Waiters, join_thread
 from reput.errors import StoreFailedError
 from reput.io import MappedWriter
 

@@ -20,10 +20,9 @@ from reput.base import StoreConfig
 from reput.core import CommitLogReader, IndexFileReader, IndexFileSetWriter, StoreLog, index_paths
 from reput.engine.compare import prove_all
 from reput.engine.writer.dispatch import DispatchService
-from reput.engine.writer.health import Health
 from reput.engine.writer.recover import Recovered
 from reput.engine.writer.recovery.recovery_point import RecoveryPoint, RecoveryPointWriter
-from reput.engine.writer.waiters import Waiters, join_thread
+from reput.engine.writer.threads import Health, Waiters, join_thread
 from reput.errors import FormatError, ReputError, StoreNotFoundError
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
 from reput.format.file_names import CHECKPOINT_FILE, INDEX_FOLDER

@@ -33,7 +33,6 @@ from reput.core import (
     known_offset,
 )
 from reput.engine.writer.dispatch import DispatchService
-from reput.engine.writer.health import Health
 from reput.engine.writer.recovery.batch_queues import recover_batch_queues
 from reput.engine.writer.recovery.cut_end import (
     REASONS,
@@ -50,6 +49,7 @@ from reput.engine.writer.recovery.queue_files import QueueFiles
 from reput.engine.writer.recovery.recovery_point import RecoveryPoint, delete_recovery_point
 from reput.engine.writer.recovery.report import RecoveryReport
 from reput.engine.writer.store_checks import can_salvage
+from reput.engine.writer.threads import Health
 from reput.errors import StoreError
 from reput.format.checkpoint import Checkpoint
 from reput.format.file_names import (

@@ -25,7 +25,7 @@ from reput.engine.writer.expiry import (
     newest_timestamp,
     plan_expiry,
 )
-from reput.engine.writer.waiters import join_thread
+from reput.engine.writer.threads import join_thread
 from reput.errors import StoreError, UsageError
 from reput.io import Disk
 

@@ -21,7 +21,6 @@ from reput.base import StoreConfig, now_ms
 from reput.core import batch_topics, facts_of
 from reput.engine.writer.expiry import ExpiryReport
 from reput.engine.writer.flush import Flusher
-from reput.engine.writer.health import Health
 from reput.engine.writer.index_sync import IndexFlusher, IndexProver, IndexSync
 from reput.engine.writer.owner import Owner
 from reput.engine.writer.process_keys import process_prefix
@@ -47,6 +46,7 @@ from reput.engine.writer.store_checks import (
     refuse_to_write,
     writes_extensions,
 )
+from reput.engine.writer.threads import Health
 from reput.engine.writer.writer_settings import WriterSettings
 from reput.errors import ReputError, StoreAccessError, UsageError, displaced
 from reput.format.file_names import ABORT_FILE, COMMIT_LOG_FOLDER, LOCK_FILE

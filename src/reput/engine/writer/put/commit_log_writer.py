@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from reput.base import StoreConfig
 from reput.core import Queue
-from reput.engine.writer.health import Health
 from reput.engine.writer.owner import second_owner
 from reput.engine.writer.put.batches import batch_size, with_base
 from reput.engine.writer.put.columns import PutColumns, PutColumnsResult, as_array
@@ -34,6 +33,7 @@ from reput.engine.writer.put.message import (
 )
 from reput.engine.writer.put.record_form import RecordForm, magic_of, with_crc, with_length
 from reput.engine.writer.put.routing import delayed, further_queues, light_queues, with_offsets
+from reput.engine.writer.threads import Health
 from reput.errors import MessageRefusedError, ReputError, UsageError
 from reput.format.commit_log import (
     BLANK_BYTES,

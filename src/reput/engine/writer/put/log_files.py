@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event, Lock, Thread
 
-from reput.engine.writer.waiters import join_thread
+from reput.engine.writer.threads import join_thread
 from reput.errors import StoreAccessError
 from reput.format.file_names import offset_file_name
 from reput.io import DISK, Disk, MappedWriter
