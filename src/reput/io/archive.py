@@ -77,7 +77,7 @@ _Key = TypeVar("_Key")
 _Item = TypeVar("_Item")
 
 
-class _Kept(OrderedDict[Any, Any]):
+class _Recent(OrderedDict[Any, Any]):
     """A cache with a limit on its total bytes. Above the limit, it evicts the least recently used items."""
 
     def __init__(self, most_bytes: int) -> None:
@@ -285,8 +285,8 @@ class Archive:
             self.manifest = self._read_manifest()
         except StoreNotFoundError:
             raise not_an_archive(place) from None
-        self._decoded = _Kept(_KEPT_BYTES)
-        self._directories = _Kept(_KEPT_BYTES)
+        self._decoded = _Recent(_KEPT_BYTES)
+        self._directories = _Recent(_KEPT_BYTES)
 
     @classmethod
     def manifest_in(cls, objects: ObjectStore) -> Manifest:
@@ -388,7 +388,7 @@ class Archive:
         try:
             frames = self.directory(file)
             starts = frames.starts[first : last + 1].tolist()
-            stored = memoryview(self._range(file.object, starts[0], starts[-1] - starts[0]))
+            block = memoryview(self._range(file.object, starts[0], starts[-1] - starts[0]))
         # The error must name the physical offset, so that a query can report which part of the log its answer lacks.
         except FormatError as error:
             at = file.begin + first * FRAME_BYTES
@@ -396,7 +396,7 @@ class Archive:
 
         def content(number: int) -> bytes:
             start, stop = starts[number - first : number - first + 2]
-            data = stored[start - starts[0] : stop - starts[0]]
+            data = block[start - starts[0] : stop - starts[0]]
             return self._content(file, frames, number, data)
 
         if last - first < _FRAMES_IN_THREADS:
@@ -411,11 +411,11 @@ class Archive:
             parts = pool.map(lambda piece: [content(number) for number in piece], pieces)
             return list(chain.from_iterable(parts))
 
-    def _content(self, file: LogFile, frames: Frames, number: int, stored: memoryview) -> bytes:
+    def _content(self, file: LogFile, frames: Frames, number: int, block: memoryview) -> bytes:
         """Decompress one frame. Raises CorruptMessageError."""
         try:
             data: bytes = pa.Codec("zstd").decompress(
-                stored, frames.content_bytes(number), asbytes=True
+                block, frames.content_bytes(number), asbytes=True
             )
         # Content that cannot be decompressed cannot match its digest either. So the error below reports both cases.
         except (OSError, pa.ArrowException):

@@ -31,7 +31,7 @@ _IS_HELD = {errno.EACCES, errno.EAGAIN}
 
 # Device and inode of the files that this process has locked. The set is used only with POSIX locks, which let one
 # process lock a file twice.
-_held: set[tuple[int, int]] = set()
+_locked_files: set[tuple[int, int]] = set()
 _held_guard = Lock()
 
 
@@ -49,7 +49,7 @@ def locked(path: Path, owner: str, arguments: Iterable[str] = ()) -> Iterator[Ca
     """
     with _held_guard:
         # Opening and closing the file here would release the POSIX lock of this process.
-        if _identity(path) in _held:
+        if _identity(path) in _locked_files:
             raise StoreLockedError(f"{path}: {owner}", arguments=arguments)
         file = _LockFile(path)
         try:
@@ -70,7 +70,7 @@ def is_locked(path: Path) -> bool:
     Raises StoreAccessError.
     """
     with _held_guard:
-        if _identity(path) in _held:
+        if _identity(path) in _locked_files:
             return True
         with explained(path, "be opened to test its lock"):
             try:
@@ -101,7 +101,7 @@ class _LockFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._held: tuple[int, int] | None = None
+        self._locked_as: tuple[int, int] | None = None
         with explained(path, "be opened for its lock"):
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
             self._fd = open_anchored(path, flags, 0o644)
@@ -118,13 +118,13 @@ class _LockFile:
             try:
                 if _DESCRIPTION_LOCK is None or not self._lock_description(_DESCRIPTION_LOCK):
                     fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-                    self._held = _identity(self._path)
+                    self._locked_as = _identity(self._path)
             except OSError as error:
                 if error.errno in _IS_HELD:
                     return False
                 raise
-        if self._held is not None:
-            _held.add(self._held)
+        if self._locked_as is not None:
+            _locked_files.add(self._locked_as)
         return True
 
     def _lock_description(self, command: int) -> bool:
@@ -146,9 +146,9 @@ class _LockFile:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
-        held, self._held = self._held, None
-        if held is not None:
-            _held.discard(held)
+        identity, self._locked_as = self._locked_as, None
+        if identity is not None:
+            _locked_files.discard(identity)
 
 
 _open_files: WeakSet[_LockFile] = WeakSet()
@@ -160,7 +160,7 @@ def _forget_in_child() -> None:
     _held_guard = Lock()
     for file in list(_open_files):
         file.close()
-    _held.clear()
+    _locked_files.clear()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

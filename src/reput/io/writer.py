@@ -251,19 +251,19 @@ def sync_tree(path: Path) -> None:
             os.fsync(folder)
 
 
-def exchange(left: Path, right: Path) -> None:
+def exchange(first: Path, second: Path) -> None:
     """Swap two names. If the file system can do it in one step, neither name is ever missing."""
-    with explained(left, "be swapped"):
-        if exchange_at_once(left, right):
+    with explained(first, "be swapped"):
+        if exchange_at_once(first, second):
             return
-    # After a crash between these renames, `left` or `right` is missing, and what was `left` has the .swap name.
-    aside = left.with_name(f"{left.name}.{uuid.uuid4().hex}.swap")
-    rename(left, aside)
-    rename(right, left)
-    rename(aside, right)
+    # After a crash between these renames, `first` or `second` is missing, and what was `first` has the .swap name.
+    aside = first.with_name(f"{first.name}.{uuid.uuid4().hex}.swap")
+    rename(first, aside)
+    rename(second, first)
+    rename(aside, second)
 
 
-def exchange_at_once(left: Path, right: Path) -> bool:
+def exchange_at_once(first: Path, second: Path) -> bool:
     """Swap two names in one step (renameat2). Return False without a change if the system cannot do it.
 
     Raises OSError, for example for a mount point or a missing name.
@@ -273,13 +273,13 @@ def exchange_at_once(left: Path, right: Path) -> bool:
     # Some C libraries have no function renameat2.
     except AttributeError:
         return False
-    with at(left) as (one, here), at(right) as (other, there):
+    with at(first) as (one, here), at(second) as (other, there):
         folders = [_AT_FDCWD if folder is None else folder for folder in (one, other)]
         names = os.fsencode(here), os.fsencode(there)
         result: int = renameat2(folders[0], names[0], folders[1], names[1], _RENAME_EXCHANGE)
     code = ctypes.get_errno() if result else 0
     if code and code not in _CANNOT_EXCHANGE:
-        raise OSError(code, os.strerror(code), str(left))
+        raise OSError(code, os.strerror(code), str(first))
     return result == 0
 
 

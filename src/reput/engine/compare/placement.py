@@ -74,7 +74,7 @@ class Placement(NamedTuple):
 
 
 def entry_of_each(
-    offsets: Offsets, stated: Offsets, entry_offsets: Offsets, entry_numbers: Offsets
+    offsets: Offsets, queue_offsets: Offsets, entry_offsets: Offsets, entry_numbers: Offsets
 ) -> npt.NDArray[np.intp]:
     """Return for each message the row of its entry, or -1 if it has none.
 
@@ -83,7 +83,7 @@ def entry_of_each(
 
     Args:
         offsets: Physical offsets of messages.
-        stated: Queue offsets that the messages state.
+        queue_offsets: Those that the messages state.
         entry_offsets: Physical offsets in the entries, ascending.
         entry_numbers: Numbers of the entries.
     """
@@ -92,7 +92,7 @@ def entry_of_each(
     rows = np.where(stop > first, first, -1)
     for message in np.flatnonzero(stop - first > 1).tolist():
         rows_of_message = np.arange(first[message], stop[message])
-        agrees = rows_of_message[entry_numbers[rows_of_message] == stated[message]]
+        agrees = rows_of_message[entry_numbers[rows_of_message] == queue_offsets[message]]
         rows[message] = agrees[0] if len(agrees) else first[message]
     return rows
 
@@ -113,9 +113,9 @@ def neighbours(
     return edged[place], edged[place + 1]
 
 
-def between(stated: Offsets, low: Offsets, high: Offsets) -> Flags:
+def between(queue_offsets: Offsets, low: Offsets, high: Offsets) -> Flags:
     """Return a flag per message: whether its stated queue offset is between `low` and `high` (see `neighbours`)."""
-    return (stated > low) & (stated < high)
+    return (queue_offsets > low) & (queue_offsets < high)
 
 
 def fitting(

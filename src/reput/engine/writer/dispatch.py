@@ -275,12 +275,12 @@ class DispatchService:
         self.passed.end(self.position)
         self.passed.keep()
 
-    def _note_damage(self, found: list[Finding], noted: int) -> int:
-        """Add new findings to `damage`. The first findings of `found` are in `damage` already; `noted` is their number.
+    def _note_damage(self, findings: list[Finding], noted: int) -> int:
+        """Add new findings to `damage`. The first findings of `findings` are in `damage` already; `noted` is their number.
 
-        Return the number of findings in `found`.
+        Return the number of findings in `findings`.
         """
-        if new := found[noted:]:
+        if new := findings[noted:]:
             self.damage += new
             self._queues.add_lost(OffsetRange.of(new))
-        return len(found)
+        return len(findings)

@@ -61,7 +61,7 @@ class IndexSync:
         self._durable_timestamp, self._nothing_expires = durable_timestamp, nothing_expires
         self._check_in_place = check_in_place
         self._recovery_point = RecoveryPointWriter(store, config, disk)
-        self._known: RecoveryPoint | None = None
+        self._point: RecoveryPoint | None = None
 
     def run(self, log_end: int | None = None) -> None:
         """Sync all queues and IndexFiles.
@@ -87,19 +87,19 @@ class IndexSync:
         # The checkpoint states that all files are durable. So check first that no other process has deleted or renamed
         # a file.
         self._check_in_place()
-        known = self._checkpoint
+        checkpoint = self._checkpoint
         self._write_checkpoint(
-            known._replace(
-                physic_msg_timestamp=physic or known.physic_msg_timestamp,
-                logics_msg_timestamp=logics or known.logics_msg_timestamp,
-                index_msg_timestamp=max(self._index.full_timestamp, known.index_msg_timestamp),
+            checkpoint._replace(
+                physic_msg_timestamp=physic or checkpoint.physic_msg_timestamp,
+                logics_msg_timestamp=logics or checkpoint.logics_msg_timestamp,
+                index_msg_timestamp=max(self._index.full_timestamp, checkpoint.index_msg_timestamp),
             )
         )
-        if log_end is not None or reached != self._known:
+        if log_end is not None or reached != self._point:
             # A recovery point that names a deleted file is invalid, so no file may expire during the write.
             with self._nothing_expires:
                 self._recovery_point.write(reached, reached.end == log_end)
-            self._known = reached
+            self._point = reached
         if log_end is not None:
             self._check_in_place()
 

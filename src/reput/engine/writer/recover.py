@@ -104,7 +104,7 @@ class Recovery:
         self._recovered: RecoveredQueues | None = None
         self._is_extended = is_extended
         self._batch_topics = batch_topics
-        self._store, self._files, self._found, self._config = store, files, queues, config
+        self._store, self._files, self._queues, self._config = store, files, queues, config
         self._disk, self._health, self._checkpoint = disk, health, checkpoint
         self._clock_ms = clock_ms
         self._report = RecoveryReport()
@@ -119,14 +119,14 @@ class Recovery:
         report = self._report
         report.is_clean = is_clean
         report.log_begin = self._files[0].start if self._files else 0
-        known, closed = trusted_point(
-            self._store, self._found, self._config, report, self._batch_topics,
+        point, is_unchanged = trusted_point(
+            self._store, self._queues, self._config, report, self._batch_topics,
             self._files[0] if self._files else None,
         )  # fmt: skip
-        self._is_closed = known is not None and closed and is_clean and bool(self._files)
-        self._known = known
+        self._is_unchanged = point is not None and is_unchanged and is_clean and bool(self._files)
+        self._point = point
         # After a clean shutdown, a valid recovery point states the ends of all indexes, so no index is read.
-        if self._files and not self._is_closed:
+        if self._files and not self._is_unchanged:
             self._look_at_log()
 
     def _look_at_log(self) -> None:
@@ -143,13 +143,13 @@ class Recovery:
         )
         self._cut = self._cut_end()
         self._indexes = FoundIndexes(
-            self._store, self._found, self._config, self._disk, report, self._batch_topics,
+            self._store, self._queues, self._config, self._disk, report, self._batch_topics,
             has_files=self._other is None,
         )  # fmt: skip
-        self._known = self._indexes.check(self._known)
+        self._point = self._indexes.check(self._point)
         self._indexes.compare(
             self._files,
-            self._known,
+            self._point,
             redo_last=not report.is_clean,
             skips_damaged=not self._as_broker,
         )
@@ -169,17 +169,17 @@ class Recovery:
     def _cut_end(self) -> CutEnd | None:
         """Return the readable messages that recovery cuts off. Raises StoreError if it must not cut them off."""
         report = self._report
-        cut = find_cut_end(self._files, report.log_end, self._found)
+        cut = find_cut_end(self._files, report.log_end, self._queues)
         if cut is None:
             return None
-        known = -1 if self._known is None else self._known.end
+        point = -1 if self._point is None else self._point.end
         reason = cut_reason(
             self._store,
             self._files,
             cut,
             as_broker=self._as_broker,
             is_clean=report.is_clean,
-            durable=known,
+            durable=point,
         )
         if reason is None:
             raise refusal(self._store, cut, can_salvage(facts_of(self._store)))
@@ -200,47 +200,47 @@ class Recovery:
         report, disk = self._report, self._disk
         for folder in (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
             disk.make_folder(self._store / folder)  # A copy of a store may lack its empty folders.
-        if self._is_closed and self._known is not None:
-            report.log_end = report.checked_from = report.compared_from = self._known.end
-            self._recover_batches(self._known, is_closed=True)
-            return self._join_as_it_was(self._known)
+        if self._is_unchanged and self._point is not None:
+            report.log_end = report.checked_from = report.compared_from = self._point.end
+            self._recover_batches(self._point, is_unchanged=True)
+            return self._join_as_it_was(self._point)
         if not self._files:
             self._files = [self._first_file()]
             self._look_at_log()
-        known, end = self._known, report.log_end
+        point, end = self._point, report.log_end
         if self._cut is not None:
             # The copy must be durable before anything is deleted.
-            report.kept = str(keep_cut_end(self._store, self._files, end, self._found, disk))
+            report.kept = str(keep_cut_end(self._store, self._files, end, self._queues, disk))
             report.kept_messages = self._cut.messages
             report.notes.append(f"{report.kept} has a copy")
         # If the log now ends before the recovery point, new messages will replace messages that the point covers. So
         # the point becomes invalid.
-        if known is None or known.end > end:
+        if point is None or point.end > end:
             delete_recovery_point(self._store, disk)
         truncate_log(self._files, end, disk, report)
         sync_log(self._files, report.checked_from, disk)
         log = CommitLogReader(StoreLog(self._store))
-        self._recover_batches(known, is_closed=False)
+        self._recover_batches(point, is_unchanged=False)
         cut = self._indexes.cut(log)
         log.close()
         return self._join(cut.queues, cut.last)
 
-    def _recover_batches(self, known: RecoveryPoint | None, is_closed: bool) -> None:
+    def _recover_batches(self, point: RecoveryPoint | None, is_unchanged: bool) -> None:
         report = self._report
         if self._other is not None:
             self._recovered = self._other.run(report.log_begin, report.log_end)
             return
         self._batches = recover_batch_queues(
-            self._store, self._batch_topics, self._config, self._disk, known,
-            compared=None if is_closed else self._indexes.batches,
+            self._store, self._batch_topics, self._config, self._disk, point,
+            comparison=None if is_unchanged else self._indexes.batches,
         )  # fmt: skip
 
-    def _join_as_it_was(self, known: RecoveryPoint) -> Recovered:
+    def _join_as_it_was(self, point: RecoveryPoint) -> Recovered:
         """Open a store that has not changed since a clean shutdown."""
         report = self._report
-        report.queues_from = report.index_from = known.end
+        report.queues_from = report.index_from = point.end
         return self._join(
-            *FoundIndexes.reopen_unchanged(self._store, self._config, self._disk, known)
+            *FoundIndexes.reopen_unchanged(self._store, self._config, self._disk, point)
         )
 
     def _join(
@@ -253,7 +253,7 @@ class Recovery:
         """
         store, config, report = self._store, self._config, self._report
         writer, rules, again_from = self._queue_writer(queues)
-        lost_before = () if self._known is None else self._known.lost
+        lost_before = () if self._point is None else self._point.lost
         writer.add_lost([*lost_before, *OffsetRange.of(report.damage)])
         index = IndexFileSetWriter(
             store / INDEX_FOLDER, config, self._disk, self._clock_ms, last,
@@ -263,7 +263,7 @@ class Recovery:
             store / COMMIT_LOG_FOLDER, config.commit_log_file_bytes, rules, writer, index,
             self._health, min(again_from, report.index_from), report.index_from,
         )  # fmt: skip
-        if not self._is_closed:
+        if not self._is_unchanged:
             dispatcher.skipped = self._indexes.skipped
         dispatcher.dispatch(report.log_end)
         return Recovered(report, writer, index, dispatcher, writer.ends())
@@ -282,7 +282,7 @@ class Recovery:
         if self._is_extended:
             extensions = self._store / EXTENSION_FOLDER
             kept = {name: queue.position or 0 for name, queue in queues.items()}
-            ends = ExtendedQueueFiles.cut_units(self._found, kept, config, self._disk)
+            ends = ExtendedQueueFiles.cut_units(self._queues, kept, config, self._disk)
             self._disk.make_folder(extensions)
         files = ConsumeQueueSetWriter(folder, config, self._disk, queues, batches, extensions, ends)
         return RecoveredQueues(files, DispatchRules.of(config), again_from)

@@ -408,10 +408,10 @@ class StoreWriter:
 
     def _is_unchanged(self) -> bool:
         """Return whether the store was clean when it was opened, and nothing was appended, removed or dispatched."""
-        found, end = self.recovery, self._log.position
-        is_written = found.truncated_bytes or found.deleted_files or found.entries_written
-        ends = found.log_end, found.queues_from, found.index_from
-        return found.is_clean and not is_written and all(place == end for place in ends)
+        report, end = self.recovery, self._log.position
+        is_written = report.truncated_bytes or report.deleted_files or report.entries_written
+        ends = report.log_end, report.queues_from, report.index_from
+        return report.is_clean and not is_written and all(place == end for place in ends)
 
     def disown(self, parent: int) -> None:
         """In a forked child, leave the store to the parent, whatever the parent's threads were doing at the fork."""

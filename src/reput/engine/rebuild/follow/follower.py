@@ -283,7 +283,7 @@ class Follower:
             output, queues, config, disk, recovery, self._topics.names, is_own=True, log=self._store
         )
         if (rebuilt_to := self._state.rebuilt_to) is not None:
-            point = indexes.check(indexes.after_rebuild(rebuilt_to), closed=True)
+            point = indexes.check(indexes.after_rebuild(rebuilt_to), is_unchanged=True)
             starts = [file.start for file in self._log.files if file.start < rebuilt_to]
             # The broker may have been writing the last record that the rebuild read. So compare the indexes again with
             # the log file that contains this record.
@@ -296,7 +296,7 @@ class Follower:
         is_unchanged = point is not None and is_clean and point.end == recovery.log_end
         self._batches = recover_batch_queues(
             output, self._topics.names, config, disk, point,
-            compared=None if is_unchanged else indexes.batches, log=self._store,
+            comparison=None if is_unchanged else indexes.batches, log=self._store,
         )  # fmt: skip
         # The recovery point covers entries that are about to be removed. Delete it first, so that no crash leaves it
         # valid.

@@ -24,7 +24,7 @@ from reput.kernels.record_layout import joined_bytes, write_unique_keys
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
-_MOST_COUNTED = 1 << 16
+_MOST_NUMBERS = 1 << 16
 BORN_NOW = -(1 << 63)
 """A born timestamp that the store replaces by the store timestamp."""
 
@@ -115,7 +115,7 @@ class PutColumns:
         # Give each pair of topic and queue id one number.
         place = rows["topic"] * np.int64(most + 1) + queue_ids
         # Counting is faster than sorting, but needs memory for each possible pair of topic and queue id.
-        if len(topics) * (most + 1) <= _MOST_COUNTED:
+        if len(topics) * (most + 1) <= _MOST_NUMBERS:
             places = np.flatnonzero(np.bincount(place))
             number = np.empty(len(topics) * (most + 1), np.int32)
             number[places] = np.arange(len(places))

@@ -176,13 +176,13 @@ def _properties(
     for names, members in shapes.items():
         group = messages if len(shapes) == 1 else [messages[row] for row in members]
         try:
-            found = _shared_columns(names, group)
+            texts_of = _shared_columns(names, group)
         except _DoubtError:
             strings = [properties_string(m, unique_keys, now_ms, form) for m in group]
-            found = [(b"", Texts.of(strings))]
+            texts_of = [(b"", Texts.of(strings))]
         if len(shapes) > 1:
-            found = [(name, texts.spread(members, len(messages))) for name, texts in found]
-        columns += found
+            texts_of = [(name, texts.spread(members, len(messages))) for name, texts in texts_of]
+        columns += texts_of
     return columns
 
 

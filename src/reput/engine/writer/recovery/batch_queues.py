@@ -65,9 +65,9 @@ def recover_batch_queues(
     topics: frozenset[str],
     config: StoreConfig,
     disk: Disk,
-    known: RecoveryPoint | None,
+    point: RecoveryPoint | None,
     *,
-    compared: BatchComparison | None = None,
+    comparison: BatchComparison | None = None,
     log: Path | None = None,
 ) -> RecoveredBatches:
     """Write the missing entries and correct the wrong ones in these topics' batch queues; open the queues.
@@ -77,8 +77,8 @@ def recover_batch_queues(
         topics: Topics with batch queues.
         config: Sizes of files.
         disk: Makes all changes to files.
-        known: The recovery point, if nothing has changed since a clean shutdown.
-        compared: Result of comparing the queues with the log; None if no comparison was necessary.
+        point: The recovery point, if nothing has changed since a clean shutdown.
+        comparison: Result of comparing the queues with the log; None if no comparison was necessary.
         log: The store with the log, if it is not `store`.
 
     Raises:
@@ -91,12 +91,12 @@ def recover_batch_queues(
     disk.make_folder(folder)
     files_of = batch_queue_files(store, topics, config)
     sizes = BatchSizes(log or store)
-    if compared is None:
-        begin = 0 if known is None else known.end
+    if comparison is None:
+        begin = 0 if point is None else point.end
         ends = {name: files.end_before(begin) for name, files in files_of.items()}
     else:
-        begin = compared.dispatch_from
-        batches = compared.kept(sizes)
+        begin = comparison.dispatch_from
+        batches = comparison.kept(sizes)
         ends = {name: files.hold(batches[name].entries, disk) for name, files in files_of.items()}
     writers = {}
     for name, end in ends.items():
@@ -132,22 +132,28 @@ def batch_queue_files(
 
 
 def batches_agree(
-    store: Path, topics: frozenset[str], config: StoreConfig, known: RecoveryPoint, is_closed: bool
+    store: Path,
+    topics: frozenset[str],
+    config: StoreConfig,
+    point: RecoveryPoint,
+    is_unchanged: bool,
 ) -> bool:
     """Return whether the batch queues agree with the recovery point.
 
     The recovery point states where each queue ends: after the entries of all messages before the point. With
-    `is_closed`, no queue may have a file after its end.
+    `is_unchanged`, no queue may have a file after its end.
 
     Raises StoreAccessError, and StoreError for wrong file sizes.
     """
     if not topics:
         return True
     files_of = batch_queue_files(store, topics, config)
-    ends = {name: files.end_before(known.end) for name, files in files_of.items()}
-    if {name: end for name, end in ends.items() if end.entries} != known.batches:
+    ends = {name: files.end_before(point.end) for name, files in files_of.items()}
+    if {name: end for name, end in ends.items() if end.entries} != point.batches:
         return False
-    return not is_closed or all(files_of[name].ends_at(end.entries) for name, end in ends.items())
+    return not is_unchanged or all(
+        files_of[name].ends_at(end.entries) for name, end in ends.items()
+    )
 
 
 class KeptBatches(NamedTuple):
@@ -179,15 +185,15 @@ class BatchMatching:
         self._entries = entries[np.argsort(entries["physical_offset"], kind="stable")]
         self._offsets = self._entries["physical_offset"]
         self._is_right: _Flags = self._offsets < begin
-        self._stated = np.full(len(entries), -1, np.int64)
+        self._queue_offsets = np.full(len(entries), -1, np.int64)
         self._is_inner: _Flags = np.zeros(len(entries), np.bool_)
         self._missing: list[tuple[_Entries, _Flags]] = []
         self._wrong: list[tuple[int, npt.NDArray[np.void]]] = []
         self._lock = Lock()
         self.tail: int | None = None
 
-    def compare(self, messages: npt.NDArray[np.void], stated: npt.NDArray[np.int64]) -> None:
-        """Compare the queue's entries with some of its messages. `stated` has the queue offsets of these messages."""
+    def compare(self, messages: npt.NDArray[np.void], queue_offsets: npt.NDArray[np.int64]) -> None:
+        """Compare the queue's entries with some of its messages. `queue_offsets` are those that the messages state."""
         with self._lock:
             offsets = messages["physical_offset"]
             if not len(offsets):
@@ -199,7 +205,7 @@ class BatchMatching:
             after = int(np.searchsorted(offsets, self._offsets[-1], side="right"))
             if after < len(offsets):
                 self._add_tail(int(offsets[after]))
-            self._match(messages[:after], stated[:after], offsets[:after])
+            self._match(messages[:after], queue_offsets[:after], offsets[:after])
 
     def _add_tail(self, physical_offset: int) -> None:
         self.tail = physical_offset if self.tail is None else min(self.tail, physical_offset)
@@ -207,15 +213,18 @@ class BatchMatching:
     def _match(
         self,
         messages: npt.NDArray[np.void],
-        stated: npt.NDArray[np.int64],
+        queue_offsets: npt.NDArray[np.int64],
         offsets: npt.NDArray[np.int64],
     ) -> None:
-        rows = entry_of_each(offsets, stated, self._offsets, self._entries["base_offset"])
+        rows = entry_of_each(offsets, queue_offsets, self._offsets, self._entries["base_offset"])
         is_inner = messages["sys_flag"] & SYS_FLAG_INNER_BATCH != 0
         has_entry = rows >= 0
         place = rows[has_entry]
         self._is_right[place] = True
-        self._stated[place], self._is_inner[place] = stated[has_entry], is_inner[has_entry]
+        self._queue_offsets[place], self._is_inner[place] = (
+            queue_offsets[has_entry],
+            is_inner[has_entry],
+        )
         differs = np.zeros(len(place), np.bool_)
         for name in _FIELDS:
             differs |= self._entries[name][place] != messages[name][has_entry]
@@ -226,14 +235,14 @@ class BatchMatching:
             missing = np.zeros(int(none.sum()), _ENTRY_DTYPE)
             for name in _FIELDS:
                 missing[name] = messages[name][none]
-            missing["base_offset"], missing["compacted_offset"] = stated[none], NOT_COMPACTED
+            missing["base_offset"], missing["compacted_offset"] = queue_offsets[none], NOT_COMPACTED
             self._missing.append((missing, is_inner[none]))
 
     @property
     def moved(self) -> int:
         """Return the number of entries whose queue offsets differ from those in their records."""
-        is_stated = self._stated >= 0
-        return int((is_stated & (self._entries["base_offset"] != self._stated)).sum())
+        has_message = self._queue_offsets >= 0
+        return int((has_message & (self._entries["base_offset"] != self._queue_offsets)).sum())
 
     def kept(
         self, unread: Sequence[OffsetRange], size_of: BatchSizeOf, redo_last: bool
@@ -265,7 +274,7 @@ class BatchMatching:
         lost = entries[~self._is_right]
         lost = lost[in_ranges(lost["physical_offset"], unread)]
         joined, fits = _between(entries[ordered], lost)
-        unplaced, kept = Count(), int(fits.sum())
+        unplaced, unreadable = Count(), int(fits.sum())
         if self._missing:
             missing = self._sized(size_of)
             joined, fits = _between(joined, missing)
@@ -276,7 +285,7 @@ class BatchMatching:
             without = np.flatnonzero(~fits & ~before)
             if len(without):
                 unplaced.add(len(without), int(missing["physical_offset"][without[0]]))
-        return KeptBatches(joined, written, self.moved, kept, unplaced)
+        return KeptBatches(joined, written, self.moved, unreadable, unplaced)
 
     def _add_misnumbered(self, entries: _Entries, rows: npt.NDArray[np.intp]) -> None:
         """Treat the entries `rows` as missing, because the queue offsets in these entries are out of order.
@@ -284,10 +293,10 @@ class BatchMatching:
         A missing entry is written again, with the queue offset that its record states, if this queue offset lies
         between the queue offsets of the neighbouring entries.
         """
-        rows = rows[self._stated[rows] >= 0]
+        rows = rows[self._queue_offsets[rows] >= 0]
         if len(rows):
             missing = entries[rows]
-            missing["base_offset"] = self._stated[rows]
+            missing["base_offset"] = self._queue_offsets[rows]
             self._missing.append((missing, self._is_inner[rows]))
 
     def _sized(self, size_of: BatchSizeOf) -> _Entries:
@@ -344,14 +353,14 @@ class BatchComparison:
 
     def compare(
         self, name: Queue, batch: DispatchBatch, rows: npt.NDArray[np.int64],
-        stated: npt.NDArray[np.int64],
+        queue_offsets: npt.NDArray[np.int64],
     ) -> None:  # fmt: skip
         """Compare some records of one queue with the queue's entries. The records are the rows `rows` of `batch`."""
         # A queue without files exists only in the log. Two threads may find its first record at the same time.
         with self._lock:
             if name not in self._queues:
                 self._queues[name] = BatchMatching(np.empty(0, _ENTRY_DTYPE), self._begin)
-        self._queues[name].compare(batch.messages[rows], stated)
+        self._queues[name].compare(batch.messages[rows], queue_offsets)
 
     def add_elsewhere(self, ranges: Iterable[OffsetRange]) -> None:
         """Keep the entries that lead into these ranges.

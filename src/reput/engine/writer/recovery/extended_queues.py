@@ -46,20 +46,20 @@ class ExtendedQueueFiles(QueueFiles):
 
     @staticmethod
     def cut_units(
-        found: Mapping[Queue, QueueFiles],
-        kept: Mapping[Queue, int],
+        files_of: Mapping[Queue, QueueFiles],
+        ends_of: Mapping[Queue, int],
         config: StoreConfig,
         disk: Disk,
     ) -> dict[Queue, int]:
         """Remove the units after the unit of each queue's last entry.
 
-        Return, for each queue, the byte offset in its extension files after the last remaining unit. `kept` has the
+        Return, for each queue, the byte offset in its extension files after the last remaining unit. `ends_of` has the
         position after each queue's last entry. Raises StoreAccessError.
         """
         ends = {}
-        for name, queue in found.items():
+        for name, queue in files_of.items():
             if isinstance(queue, ExtendedQueueFiles):
-                ends[name] = end = queue.units_end(kept.get(name, 0))
+                ends[name] = end = queue.units_end(ends_of.get(name, 0))
                 _cut(queue.units, end, config.extension_file_bytes, disk)
         return ends
 

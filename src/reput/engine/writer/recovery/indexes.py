@@ -124,11 +124,11 @@ class Comparison:
         self._batches, self._skipped = batches, skipped
         self._files, self._begin, self._end = files, begin, end
         self._rules = DispatchRules.of(config)
-        self._found, self._index = queues or {}, index
+        self._files_of, self._index = queues or {}, index
         self._has_queues = queues is not None
         self._matchings: dict[Queue, QueueMatching] = {}
         self._stop = Event()
-        self._own = local()
+        self._thread = local()
         self.queues: dict[Queue, QueuePart] = {}
         self.damage: list[Finding] = []
         self.index_from = end
@@ -152,14 +152,14 @@ class Comparison:
         ]
         with ThreadPoolExecutor(min(_MOST_THREADS, usable_cpus())) as pool:
             try:
-                found = [(name, one) for name, one in self._found.items() if one.starts]
+                queues = [(name, one) for name, one in self._files_of.items() if one.starts]
                 surveys = pool.map(
                     lambda one: QueueSurvey(
                         one[1], queue_begins.get(one[0], one[1].first), self._end
                     ),
-                    found,
+                    queues,
                 )
-                for (name, _), survey in zip(found, surveys, strict=True):
+                for (name, _), survey in zip(queues, surveys, strict=True):
                     self._add_survey(name, survey)
                 self._join(pool.map(lambda one: self._compare(*one), ranges))
             finally:
@@ -194,21 +194,21 @@ class Comparison:
         Of the messages after the last entry of a queue, return only the first: after a crash they are many, and a queue
         that exists only because of a damaged name has only one.
         """
-        found: set[int] = set()
+        offsets: set[int] = set()
         for part in self.queues.values():
-            found.update(() if part.tail is None else (part.tail.begin,))
+            offsets.update(() if part.tail is None else (part.tail.begin,))
             for missing in part.missing:
-                found.update(missing.offsets.tolist())
-        return sorted(found)
+                offsets.update(missing.offsets.tolist())
+        return sorted(offsets)
 
     def kept(self) -> dict[Queue, KeptQueue]:
         """Return the kept entries of each queue."""
-        kept = {}
-        for name in self._found:
+        outcomes = {}
+        for name in self._files_of:
             matching = self.matching(name)
             part = self.queues.setdefault(name, matching.begin(self._begin))
-            kept[name] = matching.kept(part)
-        return kept
+            outcomes[name] = matching.kept(part)
+        return outcomes
 
     def _join(self, pieces: Iterator[ComparedPiece]) -> None:
         index_done = False
@@ -222,8 +222,8 @@ class Comparison:
                     self.queues[name] = part
             if not index_done:
                 index_done = self._join_index(piece)
-            nothing_left = not self._matchings and (self.queues or not self._has_queues)
-            if index_done and nothing_left and not self._batches.topics:
+            is_finished = not self._matchings and (self.queues or not self._has_queues)
+            if index_done and is_finished and not self._batches.topics:
                 return  # The comparison of the index is finished, and there are no queues. Skip the rest of the log.
 
     def _join_index(self, piece: ComparedPiece) -> bool:
@@ -241,14 +241,14 @@ class Comparison:
         return piece.index_wrong is not None
 
     def _compare(self, file: CommitLogFile, start: int, stop: int) -> ComparedPiece:
-        if not hasattr(self._own, "buffers"):
-            self._own.buffers = ScanBuffers()
+        if not hasattr(self._thread, "buffers"):
+            self._thread.buffers = ScanBuffers()
         first_item = self.index_begin if start == self._begin else None
         if first_item is None:
             first_item = self._index.first_at(start, self._index.stop)
         piece = ComparedPiece(start, first_item, first_item)
         # Scan as dispatch does: messages that dispatch skips must not count as missing here.
-        scan = FileScan(file, start, stop, ScanMode.BROKER, self._rules, buffers=self._own.buffers)
+        scan = FileScan(file, start, stop, ScanMode.BROKER, self._rules, buffers=self._thread.buffers)
         begin = start
         skipped = [lost for lost in self._skipped if start <= lost.start < stop]
         offsets = frozenset(lost.start for lost in skipped)
@@ -309,10 +309,13 @@ class Comparison:
             if place.start == place.stop or not is_folder_name(name.topic):
                 continue
             if name.topic in self._batches.topics:
-                rows, stated = entries.rows[place], entries.queue_offset[place]
+                rows, queue_offsets = entries.rows[place], entries.queue_offset[place]
                 if placed is not None:
-                    rows, stated = rows[placed.is_good[rows]], stated[placed.is_good[rows]]
-                self._batches.compare(name, batch, rows, stated)
+                    rows, queue_offsets = (
+                        rows[placed.is_good[rows]],
+                        queue_offsets[placed.is_good[rows]],
+                    )
+                self._batches.compare(name, batch, rows, queue_offsets)
                 continue
             matching = self.matching(name)
             part = piece.queues.get(name)
@@ -337,24 +340,24 @@ class Comparison:
             piece.index_end += count
             return int(offsets[count]) if count < len(offsets) else None
         end = self._index.first_at(scanned.stop, self._index.stop)
-        hashes, there = self._index.items(piece.index_end, end)
+        hashes, item_offsets = self._index.items(piece.index_end, end)
         # Items of unreadable messages are kept. The other items must be in the order of the messages.
-        read = np.flatnonzero(~in_ranges(there, unread))
+        read = np.flatnonzero(~in_ranges(item_offsets, unread))
         least = min(len(read), len(offsets))
-        same = (hashes[read[:least]] == batch.key_hash[:least]) & (
-            there[read[:least]] == offsets[:least]
+        matches = (hashes[read[:least]] == batch.key_hash[:least]) & (
+            item_offsets[read[:least]] == offsets[:least]
         )
-        count = least if same.all() else int(np.argmin(same))
+        count = least if matches.all() else int(np.argmin(matches))
         if count == len(offsets) == len(read):
             piece.index_end = end
             return None
-        piece.index_end += int(read[count]) if count < len(read) else len(there)
+        piece.index_end += int(read[count]) if count < len(read) else len(item_offsets)
         return int(offsets[count]) if count < len(offsets) else None
 
 
 def _damaged(files: Sequence[CommitLogFile], offsets: Sequence[int]) -> list[Finding]:
     """Return a finding for each record at these physical offsets that does not match the CRC that it states."""
-    found = []
+    findings = []
     for offset in offsets:
         file = next((file for file in files if file.start <= offset < file.end), None)
         if file is None:
@@ -369,8 +372,8 @@ def _damaged(files: Sequence[CommitLogFile], offsets: Sequence[int]) -> list[Fin
                 detail = (
                     "the record does not match its CRC (__CRC32#), so its message gets no entry"
                 )
-                found.append(file.lost(offset, offset + size, detail, Kind.RECORD_CRC))
-    return found
+                findings.append(file.lost(offset, offset + size, detail, Kind.RECORD_CRC))
+    return findings
 
 
 def _place(wrong: int | None, trusted: OffsetRange | None, begin: int) -> int | None:
@@ -407,17 +410,17 @@ def trusted_point(
 
     Raises StoreAccessError, and StoreError for wrong file sizes.
     """
-    known, closed = read_recovery_point(
+    point, is_unchanged = read_recovery_point(
         folder, config, report.log_begin, queues, name, may_be_touched
     )
     if first is not None:
-        report.expired_unindexed = expired_unindexed(first, known, queues.values())
+        report.expired_unindexed = expired_unindexed(first, point, queues.values())
     # If all messages before the recovery point have expired, the point says nothing about the remaining messages.
-    if known is not None and known.end < report.log_begin:
-        known = None
-    if known is not None and not batches_agree(folder, batch_topics, config, known, closed):
-        known = None
-    return known, closed
+    if point is not None and point.end < report.log_begin:
+        point = None
+    if point is not None and not batches_agree(folder, batch_topics, config, point, is_unchanged):
+        point = None
+    return point, is_unchanged
 
 
 class CutIndexes(NamedTuple):
@@ -456,23 +459,23 @@ class FoundIndexes:
         self._folder, self._index = folder, RecoveredIndexFiles(folder, config)
         self._begun: dict[Queue, int] = {}
         self._positions: dict[Queue, int] = {}
-        self._kept: dict[Queue, KeptQueue] = {}
+        self._outcomes: dict[Queue, KeptQueue] = {}
         self._refused: dict[Queue, int] = {}
         self.skipped: frozenset[int] = frozenset()
 
     @staticmethod
     def reopen_unchanged(
-        folder: Path, config: StoreConfig, disk: Disk, known: RecoveryPoint
+        folder: Path, config: StoreConfig, disk: Disk, point: RecoveryPoint
     ) -> CutIndexes:
-        """Open indexes that have not changed since `known` was written at a clean shutdown."""
+        """Open indexes that have not changed since `point` was written at a clean shutdown."""
         queues = {
             name: ConsumeQueueWriter(
                 queue_folder(folder / CONSUME_QUEUE_FOLDER, *name), config.queue_entries, *end, disk
             )
-            for name, end in known.queues.items()
+            for name, end in point.queues.items()
         }
         paths = index_paths(folder / INDEX_FOLDER)
-        for name, size in known.refused.items():
+        for name, size in point.refused.items():
             if name in queues:
                 queues[name].refused_bytes = size
         return CutIndexes(queues, IndexFileWriter(paths[-1], config, disk) if paths else None)
@@ -483,9 +486,9 @@ class FoundIndexes:
         The rebuilt indexes must be durable, and cover all messages before `end`.
         """
         queues = {}
-        for name, found in self._queues.items():
-            position = found.written
-            if (last := found.end_before(position)) >= 0:
+        for name, files in self._queues.items():
+            position = files.written
+            if (last := files.end_before(position)) >= 0:
                 queues[name] = position, last
         begun = frozenset(
             name for name, (at, _) in queues.items() if at in self._queues[name].starts
@@ -495,16 +498,19 @@ class FoundIndexes:
                 return RecoveryPoint(end, queues, file.path.name, file.count, begun)
         return RecoveryPoint(end, queues, begun=begun)
 
-    def check(self, known: RecoveryPoint | None, closed: bool = False) -> RecoveryPoint | None:
-        """Check the items. Return `known`, or None if the last item that `known` covers is missing.
+    def check(
+        self, point: RecoveryPoint | None, is_unchanged: bool = False
+    ) -> RecoveryPoint | None:
+        """Check the items. Return `point`, or None if the last item that `point` covers is missing.
 
-        After a clean shutdown without later changes (`closed`), only the headers are checked. Raises StoreAccessError.
+        If nothing has changed since a clean shutdown (`is_unchanged`), only the headers are checked. Raises
+        StoreAccessError.
         """
         index = self._index
-        index.check("" if known is None else _BEHIND_ALL if closed else known.index_name)
+        index.check("" if point is None else _BEHIND_ALL if is_unchanged else point.index_name)
         self._report.notes += index.notes
-        if known is None or index.number(known.index_name, known.index_count) is not None:
-            return known
+        if point is None or index.number(point.index_name, point.index_count) is not None:
+            return point
         # The recovery point does not match these files, so check all of them.
         index.check("")
         return None
@@ -512,7 +518,7 @@ class FoundIndexes:
     def compare(
         self,
         files: Sequence[CommitLogFile],
-        known: RecoveryPoint | None,
+        point: RecoveryPoint | None,
         begin: int | None = None,
         *,
         redo_last: bool,
@@ -524,7 +530,7 @@ class FoundIndexes:
 
         Args:
             files: The files of the log.
-            known: The recovery point, where the comparison begins.
+            point: The recovery point, where the comparison begins.
             begin: Physical offset at which the comparison begins, if it must begin before the recovery point.
             redo_last: Dispatch again the last compared message that has keys, and drop its present index items.
             skips_damaged: Do not dispatch a message that has no entry and does not match the CRC of its record.
@@ -532,37 +538,39 @@ class FoundIndexes:
         report, index = self._report, self._index
         positions, number = {}, None
         start = report.log_begin
-        if known is not None:
+        if point is not None:
             # The log can end before the recovery point, for example in an older copy of the log.
-            start = min(known.end if begin is None else begin, known.end, report.log_end)
+            start = min(point.end if begin is None else begin, point.end, report.log_end)
             start = max(start, report.log_begin)
-            number = index.number(known.index_name, known.index_count)
-            positions = {name: at for name, (at, _) in known.queues.items()}
-            self._begun = {name: positions[name] for name in known.begun}
-            self._refused = known.refused
-            if start < known.end:
+            number = index.number(point.index_name, point.index_count)
+            positions = {name: at for name, (at, _) in point.queues.items()}
+            self._begun = {name: positions[name] for name in point.begun}
+            self._refused = point.refused
+            if start < point.end:
                 number = None if number is None else index.first_at(start, number)
                 positions = {
                     name: self._queues[name].first_at(start, self._queues[name].first, at)
                     for name, at in positions.items()
                 }
         self._positions, self._redo_last = positions, redo_last
-        compared = self._run(files, start, number)
-        if skips_damaged and (damaged := _damaged(files, compared.without_entry())):
+        comparison = self._run(files, start, number)
+        if skips_damaged and (damaged := _damaged(files, comparison.without_entry())):
             self.skipped = frozenset(lost.start for lost in damaged)
-            compared = self._run(files, start, number, damaged)
-        self._kept = compared.kept()
+            comparison = self._run(files, start, number, damaged)
+        self._outcomes = comparison.kept()
         if self._is_own:
-            self._drop_foreign(compared)
+            self._drop_foreign(comparison)
         report.compared_from = min(start, report.log_end)
-        report.index_from = compared.index_from
-        tails = [part.tail for name, part in compared.queues.items() if name not in self._kept]
-        tails += [kept.tail for kept in self._kept.values()]
+        report.index_from = comparison.index_from
+        tails = [
+            part.tail for name, part in comparison.queues.items() if name not in self._outcomes
+        ]
+        tails += [outcome.tail for outcome in self._outcomes.values()]
         report.queues_from = min(
             (tail.begin for tail in tails if tail is not None), default=report.log_end
         )
-        self.batches.finish(OffsetRange.of(compared.damage), redo_last)
-        self._report_queues(compared)
+        self.batches.finish(OffsetRange.of(comparison.damage), redo_last)
+        self._report_queues(comparison)
         self._report_batches()
 
     def _run(
@@ -579,35 +587,35 @@ class FoundIndexes:
             start,
             self._report.log_end,
         )
-        compared = self._compared = Comparison(
+        comparison = self._comparison = Comparison(
             files, start, self._report.log_end, self._config,
             self._queues if self._has_files else None, self._index, self.batches, skipped,
         )  # fmt: skip
-        compared.run(self._positions, number)
-        return compared
+        comparison.run(self._positions, number)
+        return comparison
 
-    def _drop_foreign(self, compared: Comparison) -> None:
+    def _drop_foreign(self, comparison: Comparison) -> None:
         """Drop all entries of a queue if none of them leads to a message or into unreadable bytes."""
-        for name, kept in self._kept.items():
-            part, begin = compared.queues[name], self._positions.get(name, 0)
+        for name, outcome in self._outcomes.items():
+            part, begin = comparison.queues[name], self._positions.get(name, 0)
             if (
-                kept.end > begin
+                outcome.end > begin
                 and not (part.right or part.kept)
-                and not compared.has_expired(name)
+                and not comparison.has_expired(name)
             ):
-                self._kept[name] = kept._replace(end=begin, begin=None)
+                self._outcomes[name] = outcome._replace(end=begin, begin=None)
 
-    def _report_queues(self, compared: Comparison) -> None:
+    def _report_queues(self, comparison: Comparison) -> None:
         report = self._report
-        report.damage += compared.damage
-        for name, part in sorted(compared.queues.items()):
+        report.damage += comparison.damage
+        for name, part in sorted(comparison.queues.items()):
             unplaced = part.unplaced
             if is_light(name.topic):
                 continue
-            kept = self._kept.get(name)
-            tail = part.tail if kept is None else kept.tail
+            outcome = self._outcomes.get(name)
+            tail = part.tail if outcome is None else outcome.tail
             if tail is not None:
-                end = 0 if kept is None else kept.end
+                end = 0 if outcome is None else outcome.end
                 # Dispatch drops a message whose queue offset already has an entry, so report such messages.
                 if 0 < tail.first < end:
                     unplaced.add(1, tail.begin)
@@ -615,8 +623,8 @@ class FoundIndexes:
                     unplaced.add(1, tail.fall)
             if unplaced.count:
                 report.damage.append(self._out_of_order(CONSUME_QUEUE_FOLDER, name, unplaced))
-        parts = compared.queues.values()
-        report.entries_written += sum(kept.written for kept in self._kept.values())
+        parts = comparison.queues.values()
+        report.entries_written += sum(outcome.written for outcome in self._outcomes.values())
         report.entries_kept += sum(part.kept for part in parts)
         self._report_moved([part.moved.count for part in parts])
 
@@ -631,13 +639,13 @@ class FoundIndexes:
     def _report_batches(self) -> None:
         report = self._report
         with closing(BatchSizes(self._log)) as sizes:
-            found = self.batches.kept(sizes)
-        self._report_moved([kept.moved for kept in found.values()])
-        for name, kept in found.items():
-            report.entries_written += kept.written
-            report.entries_kept += kept.kept
-            if kept.unplaced.count:
-                report.damage.append(self._out_of_order(BATCH_QUEUE_FOLDER, name, kept.unplaced))
+            outcomes = self.batches.kept(sizes)
+        self._report_moved([outcome.moved for outcome in outcomes.values()])
+        for name, outcome in outcomes.items():
+            report.entries_written += outcome.written
+            report.entries_kept += outcome.kept
+            if outcome.unplaced.count:
+                report.damage.append(self._out_of_order(BATCH_QUEUE_FOLDER, name, outcome.unplaced))
 
     def _out_of_order(self, kind: str, name: Queue, unplaced: Count) -> Finding:
         return out_of_order(str(queue_folder(self._folder / kind, *name)), name, unplaced)
@@ -650,29 +658,29 @@ class FoundIndexes:
         Raises StoreAccessError.
         """
         queues, disk, log_begin = {}, self._disk, self._report.log_begin
-        for name, found in self._queues.items():
-            kept = self._kept[name]
-            if kept.begin is not None:
-                found.delete_before(kept.begin, disk)
-            if len(kept.numbers):
-                found.write(kept.numbers, kept.words, disk)
-            durable = self._positions.get(name, found.first)
-            is_begun = self._begun.get(name) == kept.end
-            queues[name] = found.cut(kept.end, durable, log_begin, disk, is_begun)
-            if kept.end == self._positions.get(name):
+        for name, files in self._queues.items():
+            outcome = self._outcomes[name]
+            if outcome.begin is not None:
+                files.delete_before(outcome.begin, disk)
+            if len(outcome.numbers):
+                files.write(outcome.numbers, outcome.words, disk)
+            durable = self._positions.get(name, files.first)
+            is_begun = self._begun.get(name) == outcome.end
+            queues[name] = files.cut(outcome.end, durable, log_begin, disk, is_begun)
+            if outcome.end == self._positions.get(name):
                 queues[name].refused_bytes = self._refused.get(name, queues[name].refused_bytes)
-        return CutIndexes(queues, self._cut_index(log, self._compared))
+        return CutIndexes(queues, self._cut_index(log, self._comparison))
 
-    def _cut_index(self, log: CommitLogReader, compared: Comparison) -> IndexFileWriter | None:
+    def _cut_index(self, log: CommitLogReader, comparison: Comparison) -> IndexFileWriter | None:
         report, index, redo_last = self._report, self._index, self._redo_last
         # An IndexFile has no marker for a half-written item, so the last message's items are removed and written again.
-        number = index.first_at(report.index_from, compared.index_end)
-        if redo_last and number > compared.index_begin:
+        number = index.first_at(report.index_from, comparison.index_end)
+        if redo_last and number > comparison.index_begin:
             last = index.offset(number - 1)
-            if not any(lost.start <= last < lost.stop for lost in compared.damage):
+            if not any(lost.start <= last < lost.stop for lost in comparison.damage):
                 report.index_from = max(last, report.log_begin)
                 number = index.first_at(report.index_from, number)
         # A crash may have left an empty IndexFile that was created for the last message. Dispatch this message again.
-        elif redo_last and compared.last_message is not None:
-            report.index_from = min(report.index_from, compared.last_message)
-        return index.cut(number, compared.index_begin, log, self._disk, is_dirty=redo_last)
+        elif redo_last and comparison.last_message is not None:
+            report.index_from = min(report.index_from, comparison.last_message)
+        return index.cut(number, comparison.index_begin, log, self._disk, is_dirty=redo_last)

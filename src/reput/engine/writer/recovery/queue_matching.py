@@ -32,7 +32,7 @@ class Missing(NamedTuple):
     """
 
     offsets: Offsets
-    stated: Offsets
+    queue_offsets: Offsets
     words: RawEntries
     low: Offsets
     high: Offsets
@@ -93,16 +93,16 @@ class Tail:
     fall: int | None = None
 
     @classmethod
-    def of(cls, offsets: Offsets, stated: Offsets) -> Tail:
-        falls = np.flatnonzero((stated[1:] <= stated[:-1]) & (stated[1:] != 0))
+    def of(cls, offsets: Offsets, queue_offsets: Offsets) -> Tail:
+        falls = np.flatnonzero((queue_offsets[1:] <= queue_offsets[:-1]) & (queue_offsets[1:] != 0))
         fall = int(offsets[falls[0] + 1]) if len(falls) else None
-        return cls(int(offsets[0]), int(stated[0]), int(stated[-1]), fall)
+        return cls(int(offsets[0]), int(queue_offsets[0]), int(queue_offsets[-1]), fall)
 
-    def followed_by(self, other: Tail) -> Tail:
+    def followed_by(self, next_tail: Tail) -> Tail:
         fall = self.fall
         if fall is None:
-            fall = other.begin if 0 < other.first <= self.last else other.fall
-        return Tail(self.begin, self.first, other.last, fall)
+            fall = next_tail.begin if 0 < next_tail.first <= self.last else next_tail.fall
+        return Tail(self.begin, self.first, next_tail.last, fall)
 
 
 @dataclass
@@ -121,7 +121,7 @@ class QueuePart:
     wrong     positions of entries with a wrong size or tags code, and the entries that replace them
     matched   only if not `is_ordered` (see QueueSurvey): ranks of entries that lead to messages; several entries may
               lead to the same message
-    stated    the queue offsets that the messages of matched entries state
+    queue_offsets  those that the messages of matched entries state
     unread    only if not `is_ordered` (see QueueSurvey): ranks of entries that lead to unreadable bytes
     """
 
@@ -135,21 +135,21 @@ class QueuePart:
     missing: list[Missing] = field(default_factory=list)
     wrong: list[tuple[Offsets, RawEntries]] = field(default_factory=list)
     matched: list[Offsets] = field(default_factory=list)
-    stated: list[Offsets] = field(default_factory=list)
+    queue_offsets: list[Offsets] = field(default_factory=list)
     unread: list[Offsets] = field(default_factory=list)
     tail: Tail | None = None
 
-    def add(self, other: QueuePart) -> None:
+    def add(self, part: QueuePart) -> None:
         """Append the part for the next log file."""
-        self.rank, self.solid = other.rank, other.solid
-        self.moved.add(other.moved.count, other.moved.first)
-        self.unplaced.add(other.unplaced.count, other.unplaced.first)
-        self.older.add(other.older.count, other.older.first)
-        self.kept += other.kept
-        self.right |= other.right
-        for name in ("missing", "wrong", "matched", "stated", "unread"):
-            getattr(self, name).extend(getattr(other, name))
-        self._add_tail(other.tail)
+        self.rank, self.solid = part.rank, part.solid
+        self.moved.add(part.moved.count, part.moved.first)
+        self.unplaced.add(part.unplaced.count, part.unplaced.first)
+        self.older.add(part.older.count, part.older.first)
+        self.kept += part.kept
+        self.right |= part.right
+        for name in ("missing", "wrong", "matched", "queue_offsets", "unread"):
+            getattr(self, name).extend(getattr(part, name))
+        self._add_tail(part.tail)
 
     def _add_tail(self, tail: Tail | None) -> None:
         if tail is not None:
@@ -176,7 +176,7 @@ class QueueMatching:
         part: QueuePart,
         batch: DispatchBatch,
         rows: npt.NDArray[np.int64],
-        stated: Offsets,
+        queue_offsets: Offsets,
         scanned: OffsetRange,
         unread: Sequence[OffsetRange],
         placed: Placement | None,
@@ -187,7 +187,7 @@ class QueueMatching:
             part: Receives the result.
             batch: The batch that contains the messages.
             rows: Rows of this queue's messages in the batch.
-            stated: The queue offsets that these messages state.
+            queue_offsets: The queue offsets that these messages state.
             scanned: Log range of the batch.
             unread: Unreadable ranges within it.
             placed: Which messages are at the physical offset that they state; None if all are.
@@ -195,8 +195,12 @@ class QueueMatching:
         messages = batch.messages
         if placed is not None:
             good = placed.is_good[rows]
-            self._leave_misplaced(part, rows[~good], stated[~good], placed)
-            rows, stated, unread = rows[good], stated[good], [*unread, *placed.elsewhere]
+            self._leave_misplaced(part, rows[~good], queue_offsets[~good], placed)
+            rows, queue_offsets, unread = (
+                rows[good],
+                queue_offsets[good],
+                [*unread, *placed.elsewhere],
+            )
         if not len(rows):
             return
         expected = new_entries(len(rows))
@@ -207,20 +211,28 @@ class QueueMatching:
         if offsets[-1] > last:
             # Messages after the last entry were not dispatched yet. That is not damage.
             after = int(np.searchsorted(offsets, last, side="right"))
-            part._add_tail(Tail.of(offsets[after:], stated[after:]))
-            stated, offsets, expected = stated[:after], offsets[:after], expected[:after]
+            part._add_tail(Tail.of(offsets[after:], queue_offsets[after:]))
+            queue_offsets, offsets, expected = (
+                queue_offsets[:after],
+                offsets[:after],
+                expected[:after],
+            )
         if survey is None or not len(offsets):
             return
         words = survey.read(part.rank, len(offsets))
         # In nearly all batches of the scan, all entries of the queue are right, so one comparison of bytes suffices.
-        is_same = len(words) == len(offsets) and bool((words == expected).all())
-        if is_same and not survey.has_twice(part.rank + len(words) - 1):
-            self._take(part, survey, offsets, stated)
+        is_equal = len(words) == len(offsets) and bool((words == expected).all())
+        if is_equal and not survey.has_twice(part.rank + len(words) - 1):
+            self._take(part, survey, offsets, queue_offsets)
         else:
-            self._match(part, survey, offsets, stated, expected, scanned, unread)
+            self._match(part, survey, offsets, queue_offsets, expected, scanned, unread)
 
     def _leave_misplaced(
-        self, part: QueuePart, rows: npt.NDArray[np.int64], stated: Offsets, placed: Placement
+        self,
+        part: QueuePart,
+        rows: npt.NDArray[np.int64],
+        queue_offsets: Offsets,
+        placed: Placement,
     ) -> None:
         """Of the messages whose records state a wrong physical offset, count those that have no entry.
 
@@ -229,7 +241,7 @@ class QueueMatching:
         range counts as an entry of the message.
         """
         survey = self.survey
-        for row, number in zip(rows.tolist(), stated.tolist(), strict=True):
+        for row, number in zip(rows.tolist(), queue_offsets.tolist(), strict=True):
             start, stop = placed.range_of(row)
             if survey is None or start > survey.last:
                 part._add_tail(Tail(start, number, number))
@@ -237,22 +249,22 @@ class QueueMatching:
                 part.unplaced.add(1, start)
 
     def _take(
-        self, part: QueuePart, survey: QueueSurvey, offsets: Offsets, stated: Offsets
+        self, part: QueuePart, survey: QueueSurvey, offsets: Offsets, queue_offsets: Offsets
     ) -> None:
         """Match the next entries, one to one, with the messages at the physical offsets `offsets`."""
         numbers = survey.numbers(part.rank, len(offsets))
         if survey.is_ordered:
-            self._count_moved(part, numbers, offsets, stated)
+            self._count_moved(part, numbers, offsets, queue_offsets)
         else:
             part.matched.append(np.arange(part.rank, part.rank + len(offsets)))
-            part.stated.append(stated)
+            part.queue_offsets.append(queue_offsets)
         part.rank += len(offsets)
         part.solid, part.right = int(numbers[-1]), True
 
     def _count_moved(
-        self, part: QueuePart, numbers: Offsets, offsets: Offsets, stated: Offsets
+        self, part: QueuePart, numbers: Offsets, offsets: Offsets, queue_offsets: Offsets
     ) -> None:
-        rows = np.flatnonzero(numbers != stated)
+        rows = np.flatnonzero(numbers != queue_offsets)
         # Entries of a light queue (LMQ) have consecutive numbers, which may differ from the queue offsets in messages.
         if len(rows) and not self._is_light:
             part.moved.add(len(rows), int(offsets[rows[0]]))
@@ -262,7 +274,7 @@ class QueueMatching:
         part: QueuePart,
         survey: QueueSurvey,
         offsets: Offsets,
-        stated: Offsets,
+        queue_offsets: Offsets,
         expected: RawEntries,
         scanned: OffsetRange,
         unread: Sequence[OffsetRange],
@@ -286,16 +298,19 @@ class QueueMatching:
         has_entry[right] = True
         none = ~has_entry
         missing = Missing(
-            offsets[none], stated[none], expected[none], *2 * [np.full(none.sum(), -1, np.int64)]
+            offsets[none],
+            queue_offsets[none],
+            expected[none],
+            *2 * [np.full(none.sum(), -1, np.int64)],
         )
         solid = matches | is_lost
         if survey.is_ordered:
-            self._count_moved(part, numbers[matches], offsets[right], stated[right])
+            self._count_moved(part, numbers[matches], offsets[right], queue_offsets[right])
             self._find_places(part, survey, missing, entry_offsets[solid], numbers[solid], stop)
             part.solid = int(numbers[solid][-1]) if solid.any() else part.solid
         else:
             part.matched.append(part.rank + np.flatnonzero(matches))
-            part.stated.append(stated[right])
+            part.queue_offsets.append(queue_offsets[right])
             part.unread.append(part.rank + np.flatnonzero(is_lost))
             part.missing.append(missing)
         part.rank = stop
@@ -344,12 +359,12 @@ class QueueMatching:
         # more than 1.
         fits = high - low > 1
         if not self._is_light:
-            fits &= between(missing.stated, low, high)
+            fits &= between(missing.queue_offsets, low, high)
             # Only a limited number of messages fit into the log between this message and the next message with an
             # entry. Reject a queue offset that implies more messages in between.
             next_offset = np.append(solid, last)[np.searchsorted(solid, missing.offsets)]
             room = (next_offset - missing.offsets) // MIN_RECORD_BYTES
-            fits &= high - missing.stated <= np.maximum(room, 1)
+            fits &= high - missing.queue_offsets <= np.maximum(room, 1)
             # A message that lies in the log before the first message with an entry needs no entry: its topic was
             # deleted together with the topic's queues, and created again later.
             for count, without in ((part.unplaced, low >= 0), (part.older, low < 0)):
@@ -443,10 +458,10 @@ class QueueMatching:
         everything = survey.read(0, survey.stop)
         all_numbers, all_offsets = survey.numbers(0, survey.stop), physical_offsets(everything)
         matched = np.concatenate([_NO_NUMBERS, *part.matched])
-        stated = np.concatenate([_NO_NUMBERS, *part.stated])
-        rows = _one_each(all_offsets[matched], all_numbers[matched], stated)
-        matched, stated = matched[rows], stated[rows]
-        self._count_moved(part, all_numbers[matched], all_offsets[matched], stated)
+        queue_offsets = np.concatenate([_NO_NUMBERS, *part.queue_offsets])
+        rows = _consistent_rows(all_offsets[matched], all_numbers[matched], queue_offsets)
+        matched, queue_offsets = matched[rows], queue_offsets[rows]
+        self._count_moved(part, all_numbers[matched], all_offsets[matched], queue_offsets)
         unread = np.setdiff1d(np.concatenate([_NO_NUMBERS, *part.unread]), matched)
         unread = self._credible(
             unread, matched, all_numbers, all_offsets, sizes(everything), survey
@@ -457,7 +472,7 @@ class QueueMatching:
         last = int(offsets[-1]) if len(offsets) else -1
         tail, late = part.tail, missing.offsets > last
         if late.any():
-            before = Tail.of(missing.offsets[late], missing.stated[late])
+            before = Tail.of(missing.offsets[late], missing.queue_offsets[late])
             tail = before if tail is None else before.followed_by(tail)
         if not len(numbers):
             end = survey.position if survey.found.end_before(survey.position) >= 0 else 0
@@ -533,11 +548,11 @@ class QueueMatching:
             return (missing.low + 1 + within)[fits], missing.words[fits]
         # Queue offsets must ascend. Choose the largest set of messages with ascending queue offsets, so that few remain
         # without an entry.
-        rows = ascending(missing.stated)
-        refused = np.setdiff1d(np.arange(len(missing.stated)), rows)
+        rows = ascending(missing.queue_offsets)
+        refused = np.setdiff1d(np.arange(len(missing.queue_offsets)), rows)
         if len(refused):
             part.unplaced.add(len(refused), int(missing.offsets[refused[0]]))
-        return missing.stated[rows], missing.words[rows]
+        return missing.queue_offsets[rows], missing.words[rows]
 
 
 class KeptQueue(NamedTuple):
@@ -559,7 +574,9 @@ class KeptQueue(NamedTuple):
     written: int = 0
 
 
-def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArray[np.intp]:
+def _consistent_rows(
+    offsets: Offsets, numbers: Offsets, queue_offsets: Offsets
+) -> npt.NDArray[np.intp]:
     """Return the largest set of entries that can all be right.
 
     Entries can all be right if each leads to a different message, and if their positions in the queue ascend in log
@@ -573,14 +590,14 @@ def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArra
     # ascending sequence of positions can contain two entries of one message.
     order = np.lexsort((-numbers, offsets))
     rows = order[ascending(numbers[order])]
-    is_stated = numbers == stated
-    for at in np.flatnonzero(~is_stated[rows]).tolist():
+    agrees = numbers == queue_offsets
+    for at in np.flatnonzero(~agrees[rows]).tolist():
         row = rows[at]
         low = numbers[rows[at - 1]] if at else -1
         high = numbers[rows[at + 1]] if at + 1 < len(rows) else 2**62
         first, stop = np.searchsorted(offsets[order], [offsets[row], offsets[row] + 1])
         for candidate in order[first:stop]:
-            if is_stated[candidate] and low < numbers[candidate] < high:
+            if agrees[candidate] and low < numbers[candidate] < high:
                 rows[at] = candidate
     return rows
 

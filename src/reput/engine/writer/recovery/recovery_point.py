@@ -189,11 +189,11 @@ def read_recovery_point(
         )
         # The digest covers only files that the point names. So also check that no queue has a later file, and that no
         # other queue has files.
-        is_closed = content["closed"] == _digest(store, point, config) and all(
+        is_unchanged = content["closed"] == _digest(store, point, config) and all(
             files.ends_at(point.queues[queue][0]) if queue in point.queues else not files.starts
             for queue, files in queues.items()
         )
-        if content["closed"] and not (is_closed or may_be_touched):
+        if content["closed"] and not (is_unchanged or may_be_touched):
             return None, False
         # A queue has entries of messages before the recovery point, but the point does not list it. So the queue was
         # copied into the store later.
@@ -205,14 +205,14 @@ def read_recovery_point(
             return None, False
         for topic, queue_id, position, end, looks, _ in content["queues"]:
             files = queues[Queue(topic, queue_id)]
-            if not _queue_is_good(files, position, end, looks, log_begin, config, is_closed):
+            if not _queue_is_good(files, position, end, looks, log_begin, config, is_unchanged):
                 return None, False
         if not _index_is_good(store, point, content["index"][2], log_begin):
             return None, False
     # Without a valid recovery point, everything is compared with the log, which is slower but always right.
     except (OSError, ValueError, TypeError, LookupError, StoreError):
         return None, False
-    return point, is_closed
+    return point, is_unchanged
 
 
 def _queue_is_good(
@@ -222,7 +222,7 @@ def _queue_is_good(
     looks: list[Look],
     log_begin: int,
     config: StoreConfig,
-    is_closed: bool,
+    is_unchanged: bool,
 ) -> bool:
     """Return whether the queue's full files are unchanged and the written part of its last file is valid."""
     entries = config.queue_entries
@@ -232,9 +232,9 @@ def _queue_is_good(
         return False
     if files.end_before(position) != end or files.stop < position:
         return False
-    # If `closed` is true, the digest of the store's files equals the digest in the recovery point. The digest includes
-    # the modification time of the queue's last file. So this file is unchanged, and its content need not be checked.
-    if is_closed:
+    # If `is_unchanged` is true, the digest of the store's files equals the digest in the recovery point. The digest
+    # includes the modification time of the queue's last file. So this file need not be read.
+    if is_unchanged:
         return True
     last_file = max(position - position % entries, files.first)
     before = -1
