@@ -276,9 +276,9 @@ class DispatchService:
         self.passed.keep()
 
     def _note_damage(self, findings: list[Finding], noted: int) -> int:
-        """Add new findings to `damage`. The first findings of `findings` are in `damage` already; `noted` is their number.
+        """Add new findings to `damage`, which has the first `noted` of them already.
 
-        Return the number of findings in `findings`.
+        Return the number of all findings.
         """
         if new := findings[noted:]:
             self.damage += new
