@@ -248,7 +248,9 @@ class Comparison:
             first_item = self._index.first_at(start, self._index.stop)
         piece = ComparedPiece(start, first_item, first_item)
         # Scan as dispatch does: messages that dispatch skips must not count as missing here.
-        scan = FileScan(file, start, stop, ScanMode.BROKER, self._rules, buffers=self._thread.buffers)
+        scan = FileScan(
+            file, start, stop, ScanMode.BROKER, self._rules, buffers=self._thread.buffers
+        )
         begin = start
         skipped = [lost for lost in self._skipped if start <= lost.start < stop]
         offsets = frozenset(lost.start for lost in skipped)
