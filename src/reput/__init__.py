@@ -22,12 +22,12 @@ from reput.base import face, offers
 if TYPE_CHECKING:
     from reput.base import StoreConfig as StoreConfig
     from reput.core import MessageStore as MessageStore
-    from reput.core.store.named_stores import NamedStore as NamedStore
+    from reput.core import NamedStore as NamedStore
     from reput.engine.check import check as check
     from reput.engine.check import prove as prove
     from reput.engine.check import repair as repair
     from reput.engine.check import undo_repair as undo_repair
-    from reput.engine.rebuild.operation import rebuild as rebuild
+    from reput.engine.rebuild import rebuild as rebuild
     from reput.engine.stores import find as find
     from reput.engine.stores import open_store as open_store
     from reput.engine.stores import tail as tail
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from reput.engine.writer import WriterSettings as WriterSettings
     from reput.errors import ReputError as ReputError
     from reput.format.commit_log import MessageExt as MessageExt
-    from reput.wings.archive.api import archive as archive
-    from reput.wings.archive.api import restore as restore
-    from reput.wings.archive.api import verify_archive as verify_archive
-    from reput.wings.archive.api import with_archive as with_archive
-    from reput.wings.erase.api import erase as erase
+    from reput.wings.archive import archive as archive
+    from reput.wings.archive import restore as restore
+    from reput.wings.archive import verify_archive as verify_archive
+    from reput.wings.archive import with_archive as with_archive
+    from reput.wings.erase import erase as erase
     from reput.wings.fleet.api import lag as lag
     from reput.wings.inspect.api import ConsumeQueue as ConsumeQueue
     from reput.wings.inspect.api import IndexFile as IndexFile

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from reput.core import QueueEntries as QueueEntries
     from reput.core import UnreadableMessages as UnreadableMessages
     from reput.core import unwrap as unwrap
-    from reput.core.store.store_reader import ReaderOptions as ReaderOptions
+    from reput.core import ReaderOptions as ReaderOptions
     from reput.engine.check import CheckReport as CheckReport
     from reput.engine.check import ProofReport as ProofReport
     from reput.engine.check import RepairReport as RepairReport
     from reput.engine.check import UndoReport as UndoReport
-    from reput.engine.rebuild.report import RebuildReport as RebuildReport
+    from reput.engine.rebuild import RebuildReport as RebuildReport
     from reput.engine.stores import FindReport as FindReport
     from reput.engine.stores import FoundMessage as FoundMessage
     from reput.engine.stores import StoreAnswer as StoreAnswer
@@ -54,14 +54,14 @@ if TYPE_CHECKING:
     from reput.engine.writer import WriterOptions as WriterOptions
     from reput.format.checkpoint import Checkpoint as Checkpoint
     from reput.format.host import Host as Host
-    from reput.wings.archive.report import ArchiveReport as ArchiveReport
-    from reput.wings.archive.report import ProvenMessage as ProvenMessage
-    from reput.wings.archive.report import RestoreReport as RestoreReport
-    from reput.wings.archive.report import VerifyReport as VerifyReport
-    from reput.wings.erase.report import ErasedMessages as ErasedMessages
-    from reput.wings.erase.report import EraseReport as EraseReport
-    from reput.wings.erase.report import Mention as Mention
-    from reput.wings.erase.report import TableRows as TableRows
+    from reput.wings.archive import ArchiveReport as ArchiveReport
+    from reput.wings.archive import ProvenMessage as ProvenMessage
+    from reput.wings.archive import RestoreReport as RestoreReport
+    from reput.wings.archive import VerifyReport as VerifyReport
+    from reput.wings.erase import ErasedMessages as ErasedMessages
+    from reput.wings.erase import EraseReport as EraseReport
+    from reput.wings.erase import Mention as Mention
+    from reput.wings.erase import TableRows as TableRows
     from reput.wings.fleet.api import LagReport as LagReport
     from reput.wings.inspect.api import DiffReport as DiffReport
     from reput.wings.inspect.api import InspectReport as InspectReport
