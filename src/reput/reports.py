@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from reput.core import Question as Question
     from reput.core import Queue as Queue
     from reput.core import QueueEntries as QueueEntries
+    from reput.core import ReaderOptions as ReaderOptions
     from reput.core import UnreadableMessages as UnreadableMessages
     from reput.core import unwrap as unwrap
-    from reput.core import ReaderOptions as ReaderOptions
     from reput.engine.check import CheckReport as CheckReport
     from reput.engine.check import ProofReport as ProofReport
     from reput.engine.check import RepairReport as RepairReport

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from reput.cli.progress import PhaseBars as PhaseBars
     from reput.cli.progress import StoresBar as StoresBar
     from reput.cli.progress import export_bar as export_bar
-    from reput.cli.progress import signals_set as signals_set
+    from reput.cli.progress import signals_stop as signals_stop
     from reput.cli.query_view import record_printer as record_printer
 else:
     __getattr__, __dir__ = face(__name__)

@@ -126,10 +126,10 @@ def command(
             runner=runner,
             rows=lambda report: report.as_dict()["findings"],
         )  # fmt: skip
-    return _check_one(store, broker_config, quick, runner, layout == "jsonl", fail_on, sizes)
+    return _check_store(store, broker_config, quick, runner, layout == "jsonl", fail_on, sizes)
 
 
-def _check_one(
+def _check_store(
     store: str,
     broker_config: str | None,
     quick: bool,
@@ -181,7 +181,7 @@ def _scrub_stores(
         # A pattern may match other stores than in the last pass.
         for store in stores_of(stores):
             try:
-                worst.add(_scrub_one(store, rate, as_json))
+                worst.add(_scrub_store(store, rate, as_json))
             except ReputError as error:
                 failed = True
                 warn(f"{store.name}: not read: {error}")
@@ -192,7 +192,7 @@ def _scrub_stores(
     return code_of(Severity.worst(worst), fail_on)
 
 
-def _scrub_one(store: NamedStore, rate: int | None, as_json: bool) -> Severity | None:
+def _scrub_store(store: NamedStore, rate: int | None, as_json: bool) -> Severity | None:
     # Import this late, because it loads the kernels, which a quick check does not need.
     from reput.engine.check import DEFAULT_RATE, scrub
 

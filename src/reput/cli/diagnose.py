@@ -58,16 +58,16 @@ def _rows() -> Iterator[_Row]:
     yield _Row("Python", f"{platform.python_version()} in {sys.executable}")
     yield _Row("machine", f"{platform.platform()}, {_processors()}")
     missing = [name for name in _BASE if _version(name) is None]
-    found = ", ".join(f"{name} {_version(name)}" for name in _BASE if name not in missing)
-    yield _Row("base", found)
+    versions = ", ".join(f"{name} {_version(name)}" for name in _BASE if name not in missing)
+    yield _Row("base", versions)
     if missing:
         yield _Row("base", f"missing: {', '.join(missing)}: reinstall reput", False)
     for extra, names in _EXTRAS.items():
-        known = [f"{name} {its}" for name in names if (its := _version(name))]
+        installed = [f"{name} {number}" for name in names if (number := _version(name))]
         lacking = [name for name in names if _version(name) is None]
-        text = ", ".join(known)
+        text = ", ".join(installed)
         if lacking:
-            text += f"{'; ' if known else ''}not installed: {', '.join(lacking)}: pip install 'reput[{extra}]'"
+            text += f"{'; ' if installed else ''}not installed: {', '.join(lacking)}: pip install 'reput[{extra}]'"
         yield _Row(f"[{extra}]", text)
     yield from _kernels()
     yield _java()
@@ -95,9 +95,9 @@ def _kernels() -> Iterator[_Row]:
             False,
         )
         return
-    found = shipped()
-    if found is not None:
-        yield _Row("kernels", f"shipped for {found[1].name}")
+    kernels = shipped()
+    if kernels is not None:
+        yield _Row("kernels", f"shipped for {kernels[1].name}")
     else:
         state = "compiled" if has_compiled() else "compiled when first needed"
         yield _Row("kernels", f"none shipped for this Python, numba and processor; {state}")

@@ -64,7 +64,7 @@ def command(
 
     Exits with 1 if nothing was found, with 3 if a part of a log or index, or a store, could not be read.
     """
-    from reput.cli.query import ask_one, ask_stores
+    from reput.cli.query import ask_store, ask_stores
     from reput.engine.stores import FindRequest
 
     check_window(begin, end)
@@ -73,7 +73,7 @@ def command(
     refuse_a_message(
         replace(targets, paths=(*targets.paths, text)) if len(targets.paths) > 1 else targets
     )
-    asked = FindRequest.of_text(text, topic, begin, end, limit)
+    question = FindRequest.of_text(text, topic, begin, end, limit)
     if (store := targets.single) is None:
-        return ask_stores(targets, asked, layout, csv_safe, opening)
-    return ask_one(store, asked, layout, csv_safe, opening)
+        return ask_stores(targets, question, layout, csv_safe, opening)
+    return ask_store(store, question, layout, csv_safe, opening)

@@ -48,10 +48,10 @@ def run_as(layout: str, machine: Machine, row: str | None, command: Callable[[],
             )
             click.echo(_array(lines).encode())
         elif layout == "jsonl":
-            for one in _objects(text):
-                click.echo(json.dumps(one, ensure_ascii=False).encode())
+            for item in _objects(text):
+                click.echo(json.dumps(item, ensure_ascii=False).encode())
         else:
-            print_csv([one for one in _objects(text) if row is None or row in one])
+            print_csv([item for item in _objects(text) if row is None or row in item])
     return code
 
 
@@ -63,8 +63,8 @@ def _objects(text: str) -> Iterator[Any]:
     """Yield the objects of JSON lines, or of consecutive objects. The objects of an array are yielded one by one."""
     decoder, position = json.JSONDecoder(), 0
     while match := _NEXT.search(text, position):
-        found, position = decoder.raw_decode(text, match.start())
-        yield from found if isinstance(found, list) else [found]
+        value, position = decoder.raw_decode(text, match.start())
+        yield from value if isinstance(value, list) else [value]
 
 
 def print_report(report: Report, layout: str, *, err: bool = False) -> None:
@@ -79,7 +79,7 @@ def print_report(report: Report, layout: str, *, err: bool = False) -> None:
 
 def print_csv(objects: list[Any], *, err: bool = False) -> None:
     """Print a header with all fields of the objects, and a row per object."""
-    rows = [dict(_cells(one)) for one in objects]
+    rows = [dict(_cells(item)) for item in objects]
     names = list(dict.fromkeys(name for row in rows for name in row))
     if names:
         click.echo(csv_line(names).encode(), nl=False, err=err)
@@ -88,10 +88,10 @@ def print_csv(objects: list[Any], *, err: bool = False) -> None:
 
 
 def _cells(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str | None]]:
-    for name, one in value.items():
-        if isinstance(one, Mapping):
-            yield from _cells(one, f"{prefix}{name}.")
-        elif one is None or isinstance(one, str):
-            yield prefix + name, one
+    for name, field in value.items():
+        if isinstance(field, Mapping):
+            yield from _cells(field, f"{prefix}{name}.")
+        elif field is None or isinstance(field, str):
+            yield prefix + name, field
         else:
-            yield prefix + name, json.dumps(one, ensure_ascii=False)
+            yield prefix + name, json.dumps(field, ensure_ascii=False)

@@ -75,12 +75,12 @@ def command(topic: tuple[str, ...]) -> int:
         click.echo("\n".join([title, "", *lines]))
         return FOUND
     context = click.Context(cli, info_name="reput")
-    found: click.Command = cli
+    entry: click.Command = cli
     for part in topic:
-        inner = found.get_command(context, part) if isinstance(found, click.Group) else None
+        inner = entry.get_command(context, part) if isinstance(entry, click.Group) else None
         if inner is None:
-            known = [*_TOPICS, *cli.list_commands(context)]
-            raise UsageError(f"no command or topic {name!r}{did_you_mean(name, known)}")
-        found, context = inner, click.Context(inner, parent=context, info_name=part)
-    click.echo(found.get_help(context))
+            names = [*_TOPICS, *cli.list_commands(context)]
+            raise UsageError(f"no command or topic {name!r}{did_you_mean(name, names)}")
+        entry, context = inner, click.Context(inner, parent=context, info_name=part)
+    click.echo(entry.get_help(context))
     return FOUND

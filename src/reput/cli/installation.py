@@ -73,7 +73,7 @@ def _warm_up(module: str) -> None:
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion_command(shell: str) -> int:
     """Print a script that makes Tab complete commands, options, and topics of the given store."""
-    found = get_completion_class(shell)
-    assert found is not None, shell
-    click.echo(found(cli, {}, "reput", "_REPUT_COMPLETE").source())
+    completion = get_completion_class(shell)
+    assert completion is not None, shell
+    click.echo(completion(cli, {}, "reput", "_REPUT_COMPLETE").source())
     return FOUND

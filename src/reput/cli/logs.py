@@ -38,12 +38,12 @@ def set_up(level: int) -> None:
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine(level))
-    root, own = logging.getLogger(), logging.getLogger("reput")
+    root, logger = logging.getLogger(), logging.getLogger("reput")
     # Several commands may run in one process (tests, notebooks): keep only one handler.
-    for old in [each for each in root.handlers if isinstance(each.formatter, _OneLine)]:
+    for old in [attached for attached in root.handlers if isinstance(attached.formatter, _OneLine)]:
         root.removeHandler(old)
     root.addHandler(handler)
-    own.setLevel(level)
+    logger.setLevel(level)
     logging.captureWarnings(True)
     warnings.simplefilter("default" if level == logging.DEBUG else "ignore")
     threading.excepthook = _thread_failed

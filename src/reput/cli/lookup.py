@@ -91,7 +91,7 @@ def command(
     broker_config: str | None,
     index: str | None,
     runner: Chosen,
-    **asked: Any,
+    **options: Any,
 ) -> int:
     """Find all messages of many keys, up to tens of millions, in one or several STOREs.
 
@@ -120,16 +120,16 @@ def command(
         config = config_from(broker_config, None)
     style = LineStyle(csv_safe, iso_times)
     if columns:
-        asked["columns"] = [name.strip() for name in columns.split(",")]
+        options["columns"] = [name.strip() for name in columns.split(",")]
     job = FileLookup(tuple(targets.named()), keys, None if to_stdout else output, layout, style)
-    with job.run(runner, PhaseBars, config=config, index=index, **asked) as found:
+    with job.run(runner, PhaseBars, config=config, index=index, **options) as lookup:
         if to_stdout:
-            print_rows(found.answer, layout, style)
-        for line in found.in_words():
+            print_rows(lookup.answer, layout, style)
+        for line in lookup.in_words():
             click.echo(printable(line), err=to_stdout)
-        if not found.answer.coverage.is_complete:
+        if not lookup.answer.coverage.is_complete:
             return DAMAGED
-        return FOUND if found.answer.counts().messages else NOT_FOUND
+        return FOUND if lookup.answer.counts().messages else NOT_FOUND
 
 
 def print_rows(answer: LookupAnswer, layout: LineFormat, style: LineStyle | None = None) -> None:

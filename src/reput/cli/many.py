@@ -128,7 +128,7 @@ def _print_stores(
         click.echo(json.dumps(report.as_dict()))
     elif layout == "jsonl":
         print_json_lines(report.coverage())
-        print_json_lines({"finding": one.as_json()} for one in report.differing)
+        print_json_lines({"finding": finding.as_json()} for finding in report.differing)
         click.echo(json.dumps({"total": report.total()}))
     else:
         for line in lines(report):

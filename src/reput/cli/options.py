@@ -124,8 +124,8 @@ class GivenStores:
         """
         from reput.engine.stores import stores_of
 
-        found = stores_of([*listed_in(self.fleet), *self.paths], limit_s=limit_s)
-        return found if self.archive is None else [replace(found[0], archive=self.archive)]
+        stores = stores_of([*listed_in(self.fleet), *self.paths], limit_s=limit_s)
+        return stores if self.archive is None else [replace(stores[0], archive=self.archive)]
 
 
 fleet_option = click.option(
@@ -161,8 +161,8 @@ def refuse_a_message(targets: GivenStores, advice: str = "reput find {store} {te
     if any(os.sep in text or Location.is_pattern(text) or os.path.exists(text) for text in others):
         return
     text = " ".join(others)
-    shown = advice.format(store=quote(store), text=quote(text))
-    raise UsageError(f"{text!r} is not a STORE; to find a message: {shown}")
+    command = advice.format(store=quote(store), text=quote(text))
+    raise UsageError(f"{text!r} is not a STORE; to find a message: {command}")
 
 
 def refuse_part_of_store(path: str, argument: str = "STORE") -> None:
@@ -197,7 +197,7 @@ def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add STORE... and --stores; the command gets them as `targets`."""
 
     @wraps(command)
-    def with_given(
+    def with_targets(
         *args: Any,
         stores: tuple[str, ...],
         fleet: str | None,
@@ -212,7 +212,7 @@ def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     return together(
         click.argument("stores", metavar="[STORE]...", nargs=-1, type=click.Path(readable=False)),
         fleet_option,
-    )(with_given)
+    )(with_targets)
 
 
 def archived_stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -570,8 +570,8 @@ def writer_settings(broker_config: str | None) -> dict[str, Any]:
         return {}
     from reput.engine.writer import BrokerSettings
 
-    found = BrokerSettings.read(broker_config)
-    if found.ignored:
-        names = ", ".join(found.ignored)
+    settings = BrokerSettings.read(broker_config)
+    if settings.ignored:
+        names = ", ".join(settings.ignored)
         click.echo(f"reput: {printable(broker_config)}: not used: {names}", err=True)
-    return asdict(found.writer)
+    return asdict(settings.writer)

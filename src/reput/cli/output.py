@@ -92,16 +92,16 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 3, 0, 0))
-    shown = list(rows)
+    texts = list(rows)
     for place, name in enumerate(columns):
         is_number = name.startswith(">")
         justify: Literal["left", "right"] = "right" if is_number else "left"
         heading = name.removeprefix(">")
         # On a narrow terminal, cut texts such as keys. A time, topic or offset that is cut is of no use.
-        whole = max(map(cell_len, (heading, *(row[place] for row in shown))))
+        whole = max(map(cell_len, (heading, *(row[place] for row in texts))))
         least = None if heading in _CUT else whole
         table.add_column(heading, justify=justify, no_wrap=True, min_width=least)
-    for row in shown:
+    for row in texts:
         table.add_row(*row)
     emit(table, console())
 
@@ -116,7 +116,7 @@ def pause() -> bool:
     watch = select.poll()
     # poll reports POLLERR even if no event is requested. POLLERR means that the reader has closed the pipe.
     watch.register(sys.stdout.fileno(), 0)
-    if any(what & select.POLLERR for _, what in watch.poll(_POLL_S * 1000)):
+    if any(events & select.POLLERR for _, events in watch.poll(_POLL_S * 1000)):
         raise BrokenPipeError
     return True
 
@@ -131,8 +131,8 @@ def advise_on_topic(store: MessageStore, topic: str | None) -> None:
         return
     names = nearest_first(topic, topics)[:_MOST_NAMES]
     more = len(topics) - len(names)
-    listed = ", ".join(names) + (f" and {more:,} more" if more else "")
-    warn(f"{store.path}: no topic {topic}; it has {listed}")
+    text = ", ".join(names) + (f" and {more:,} more" if more else "")
+    warn(f"{store.path}: no topic {topic}; it has {text}")
 
 
 def advise_on_key(key: str) -> None:

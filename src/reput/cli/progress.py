@@ -35,8 +35,8 @@ class RateColumn(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        known = speed is not None and task.fields.get("bytes")
-        return Text(f"{format_size(speed)}/s" if known and speed else "", style="dim")
+        is_rate = speed is not None and task.fields.get("bytes")
+        return Text(f"{format_size(speed)}/s" if is_rate and speed else "", style="dim")
 
 
 class Bars:
@@ -151,20 +151,20 @@ class StoresBar(PhaseBars):
 
 
 @contextmanager
-def signals_set(stop: Event) -> Iterator[None]:
+def signals_stop(stop: Event) -> Iterator[None]:
     """Let SIGINT and SIGTERM set the event, instead of ending the process, during the `with` block."""
 
     def end(number: int, frame: FrameType | None) -> None:
         stop.set()
 
-    with signals_kept():
+    with default_signals():
         for number in _SIGNALS:
             signal.signal(number, end)
         yield
 
 
 @contextmanager
-def signals_kept() -> Iterator[None]:
+def default_signals() -> Iterator[None]:
     """Set Python's default signal handlers, and restore the previous handlers after the `with` block.
 
     Spark installs its own SIGINT handler. Without this function, it would remain after the Spark session has ended.

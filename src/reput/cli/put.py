@@ -140,16 +140,16 @@ def command(
     settings = writer_settings(broker_config)
     if flush is not None:
         settings["flush"] = flush
-    with open_store(store, mode="rw", config=config, **settings) as opened:
+    with open_store(store, mode="rw", config=config, **settings) as writer:
         if is_small:
             warn(f"{store}: {_CREATED}")
-        _tell_recovery(opened)
+        _tell_recovery(writer)
         code = (
-            _put_lines(opened, file, skip_bad, layout)
+            _put_lines(writer, file, skip_bad, layout)
             if message is None
-            else _put_one(opened, message, layout)
+            else _put_message(writer, message, layout)
         )
-        return DAMAGED if opened.recovery.damage else code
+        return DAMAGED if writer.recovery.damage else code
 
 
 def _is_new(store: str) -> bool:
@@ -166,8 +166,8 @@ def _message(
     queue_id: int | None,
     properties: tuple[str, ...],
 ) -> Message:
-    named = [text.partition("=") for text in properties]
-    if not all(equals for _, equals, _ in named):
+    pairs = [text.partition("=") for text in properties]
+    if not all(equals for _, equals, _ in pairs):
         raise UsageError("--property: write NAME=VALUE")
     return Message(
         topic=topic,
@@ -176,7 +176,7 @@ def _message(
         keys=keys,
         tags=tag or "",
         queue_id=queue_id or 0,
-        properties={name: value for name, _, value in named},
+        properties={name: value for name, _, value in pairs},
     )
 
 
@@ -185,7 +185,7 @@ def _tell_recovery(store: WritableStore) -> None:
         warn(f"{store.path}: recovered: {store.recovery}")
 
 
-def _put_one(store: WritableStore, message: Message, layout: str) -> int:
+def _put_message(store: WritableStore, message: Message, layout: str) -> int:
     put = store.get(store.put(message).physical_offset)
     store.flush()  # Report only messages that are durable.
     click.echo(json.dumps(message_place(put)) if layout == "json" else message_place_text(put))

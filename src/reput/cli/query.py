@@ -58,13 +58,13 @@ class Answer:
     is_incomplete: bool
 
     @classmethod
-    def of(cls, found: QueryRecords) -> Answer:
+    def of(cls, result: QueryRecords) -> Answer:
         """Return an answer that `MessageStore.find_records` found, with its coverage."""
         from reput.core import answer_in_words
 
-        remarks = list(answer_in_words(found, "--after"))
-        damage = [str(lost) for lost in found.coverage.unreadable]
-        return cls(found.records, remarks, damage, not found.is_complete)
+        remarks = list(answer_in_words(result, "--after"))
+        damage = [str(lost) for lost in result.coverage.unreadable]
+        return cls(result.records, remarks, damage, not result.is_complete)
 
 
 def ask_as_broker(
@@ -81,24 +81,24 @@ def ask_as_broker(
     """
     most = store.config.max_query_messages if limit is None else limit
     window = (_LONG_MIN if begin is None else begin, _LONG_MAX if end is None else end)
-    found = store.query_message(topic, key, most, *window)
+    result = store.query_message(topic, key, most, *window)
     records, damage = [], []
-    for offset in found.physical_offsets:
+    for offset in result.physical_offsets:
         try:
-            located = store.commit_log.locate(offset, in_place=False).alone()
+            record = store.commit_log.locate(offset, in_place=False).alone()
             # A broker returns the offset that a record states, even if its file was renamed and the record
             # is at another offset.
-            _, stated = read_size_and_physical_offset(located.data, 0)
-            records.append(located._replace(physical_offset=stated))
+            _, physical_offset = read_size_and_physical_offset(record.data, 0)
+            records.append(record._replace(physical_offset=physical_offset))
         except (MessageNotFoundError, CorruptMessageError) as error:
             damage.append(str(error))
     remarks = [
         f"{len(records):,} messages, as a broker answers: candidates by the hash of the key, "
         f"at most {min(most, store.config.max_query_messages):,} per index look-up.",
     ]
-    if found.index_last_update_timestamp:
-        ends = format_time(found.index_last_update_timestamp)
-        offset = found.index_last_update_physical_offset
+    if result.index_last_update_timestamp:
+        ends = format_time(result.index_last_update_timestamp)
+        offset = result.index_last_update_physical_offset
         remarks.append(f"The index ends with the message at {offset:,}, stored {ends}.")
     return Answer(records, remarks, damage, bool(damage))
 
@@ -118,7 +118,7 @@ def print_answer(answer: Answer, layout: str, csv_safe: bool = False) -> None:
     warn(*answer.damage)
 
 
-def _counted(count: int, is_limited: bool) -> str:
+def _count_in_words(count: int, is_limited: bool) -> str:
     messages = counted(count, "message") if count else "No message"
     return f"{messages}, and there are older ones." if is_limited else f"{messages}."
 
@@ -129,8 +129,8 @@ def advise_to_prove(coverage: Coverage, store: str) -> None:
     if count:
         # With --archive, `store` consists of the path of the archive and the path of the store. Advise to run
         # `reput prove` on the store only, because the archive's indexes need no proof.
-        both = Location.split(store)
-        store = store if both is None else both[1]
+        paths = Location.split(store)
+        store = store if paths is None else paths[1]
         warn(
             f"{counted(count, 'IndexFile')} {'is' if count == 1 else 'are'} not proven, only spot-checked; "
             f"to prove all: reput prove {shlex.quote(store)}"
@@ -238,10 +238,10 @@ def command(
     if key is None or store is None:
         from reput.engine.stores import FindRequest
 
-        asked = FindRequest.of(key, message_id, topic, begin, end, tags, limit)
+        question = FindRequest.of(key, message_id, topic, begin, end, tags, limit)
         if store is None:
-            return ask_stores(targets, asked, layout, csv_safe, opening)
-        return ask_one(store, asked, layout, csv_safe, opening)
+            return ask_stores(targets, question, layout, csv_safe, opening)
+        return ask_store(store, question, layout, csv_safe, opening)
     if message_id is not None or tags is not None:
         raise UsageError("--id, --tag: cannot be combined with --key")
     return _ask_by_key(
@@ -262,78 +262,82 @@ def _ask_by_key(
     csv_safe: bool,
     opening: dict[str, Any],
 ) -> int:
-    found = None
-    with open_from(store, **opening) as opened:
+    result = None
+    with open_from(store, **opening) as reader:
         if compat and topic is not None:
-            answer = ask_as_broker(opened, topic, key, begin, end, limit)
+            answer = ask_as_broker(reader, topic, key, begin, end, limit)
         else:
             from reput.engine.stores import records_of_key
 
-            found = records_of_key(opened, topic, key, begin, end, limit, after)
-            answer = Answer.of(found)
+            result = records_of_key(reader, topic, key, begin, end, limit, after)
+            answer = Answer.of(result)
         print_answer(answer, layout, csv_safe)
         if not answer.records:
-            advise_on_topic(opened, topic)
+            advise_on_topic(reader, topic)
             advise_on_key(key)
-    if found is not None:
-        advise_to_prove(found.coverage, store)
+    if result is not None:
+        advise_to_prove(result.coverage, store)
     if answer.is_incomplete:
         return DAMAGED
     return FOUND if answer.records else NOT_FOUND
 
 
-def ask_one(
-    store: str, asked: FindRequest, layout: str, csv_safe: bool, opening: dict[str, Any]
+def ask_store(
+    store: str, question: FindRequest, layout: str, csv_safe: bool, opening: dict[str, Any]
 ) -> int:
     """Query one store by id, text, or topic and time; print the answer, and return the exit code."""
     from reput.engine.stores import BY_QUEUES
 
-    with open_from(store, **opening) as opened:
-        found = asked.answer(opened)
-        if layout == "text" and found.messages:
-            table_printer()(found.messages)
+    with open_from(store, **opening) as reader:
+        answer = question.answer(reader)
+        if layout == "text" and answer.messages:
+            table_printer()(answer.messages)
             click.echo()
         elif layout == "csv":
-            print_csv(found.messages, is_safe=csv_safe)
+            print_csv(answer.messages, is_safe=csv_safe)
         elif layout == "jsonl":
-            print_json_messages(found.messages)
-        remarks = [_counted(len(found.messages), found.cursor is not None)]
-        if not asked.is_by_time:
+            print_json_messages(answer.messages)
+        remarks = [_count_in_words(len(answer.messages), answer.cursor is not None)]
+        if not question.is_by_time:
             from reput.core import coverage_in_words
 
-            remarks += coverage_in_words(found.coverage)
+            remarks += coverage_in_words(answer.coverage)
         else:
             remarks.append(BY_QUEUES)
         for remark in remarks:
             click.echo(printable(remark), err=layout != "text")
-        warn(*found.coverage.unreadable)
-        if not found.messages:
-            advise_on_topic(opened, asked.topic)
-    if not found.is_complete:
+        warn(*answer.coverage.unreadable)
+        if not answer.messages:
+            advise_on_topic(reader, question.topic)
+    if not answer.is_complete:
         return DAMAGED
-    return FOUND if found.messages else NOT_FOUND
+    return FOUND if answer.messages else NOT_FOUND
 
 
 def ask_stores(
-    targets: GivenStores, asked: FindRequest, layout: str, csv_safe: bool, opening: dict[str, Any]
+    targets: GivenStores,
+    question: FindRequest,
+    layout: str,
+    csv_safe: bool,
+    opening: dict[str, Any],
 ) -> int:
     """Query several stores, print one answer, and return the exit code."""
     from reput.engine.stores import find_by
 
     stores = targets.named()
     with stores_bar(len(stores)) as on_answer:
-        found = find_by(
-            stores, asked.answer, asked.limit, on_answer,
-            is_by_time=asked.is_by_time, may_fork=True, **opening,
+        report = find_by(
+            stores, question.answer, question.limit, on_answer,
+            is_by_time=question.is_by_time, may_fork=True, **opening,
         )  # fmt: skip
-    FoundPrinter(layout, is_safe=csv_safe).print(found.messages)
-    if layout == "text" and found.messages:
+    FoundPrinter(layout, is_safe=csv_safe).print(report.messages)
+    if layout == "text" and report.messages:
         click.echo()
-    for line in found.summary():
+    for line in report.summary():
         click.echo(printable(line), err=layout != "text")
-    warn(*found.problems())
-    if asked.key is not None and not found.messages:
-        advise_on_key(asked.key)
-    if not found.is_complete:
+    warn(*report.problems())
+    if question.key is not None and not report.messages:
+        advise_on_key(question.key)
+    if not report.is_complete:
         return DAMAGED
-    return FOUND if found.messages else NOT_FOUND
+    return FOUND if report.messages else NOT_FOUND

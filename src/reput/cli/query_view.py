@@ -58,31 +58,33 @@ class FoundPrinter:
         self._layout, self._is_safe, self._has_header = layout, is_safe, False
         self._show = table_printer()
 
-    def print(self, found: Sequence[FoundMessage]) -> None:
+    def print(self, messages: Sequence[FoundMessage]) -> None:
         if self._layout == "csv" and not self._has_header:
             click.echo(csv_line(("store", *CSV_NAMES)), nl=False)
             self._has_header = True
         if self._layout == "csv":
-            rows = ((one.store, *message_cells(one.message)) for one in found)
+            rows = ((message.store, *message_cells(message.message)) for message in messages)
             _print(csv_line(row, is_safe=self._is_safe).encode() for row in rows)
         elif self._layout == "jsonl":
-            _print(line_of(one) + b"\n" for one in found)
-        elif found:
-            self._show([one.message for one in found], [one.store for one in found])
+            _print(line_of(message) + b"\n" for message in messages)
+        elif messages:
+            self._show(
+                [message.message for message in messages], [message.store for message in messages]
+            )
 
 
 def record_printer(layout: str, is_safe: bool) -> Callable[[Iterable[LocatedRecord]], int]:
     """Return a function that prints records and returns their count. It can be called repeatedly."""
     show, together = _batch_printer(layout, is_safe), _TOGETHER[layout]
 
-    def show_all(records: Iterable[LocatedRecord]) -> int:
+    def show_records(records: Iterable[LocatedRecord]) -> int:
         source, count = iter(records), 0
         while batch := list(islice(source, together)):
             show(batch)
             count += len(batch)
         return count
 
-    return show_all
+    return show_records
 
 
 def _batch_printer(layout: str, is_safe: bool) -> Callable[[Sequence[LocatedRecord]], None]:
@@ -102,12 +104,12 @@ def _batch_printer(layout: str, is_safe: bool) -> Callable[[Sequence[LocatedReco
 
 def print_json_messages(messages: Iterable[MessageExt]) -> None:
     """Print messages as `print_jsonl` prints records."""
-    _print(message_line(one) + b"\n" for one in messages)
+    _print(message_line(message) + b"\n" for message in messages)
 
 
-def line_of(found: FoundMessage) -> bytes:
+def line_of(message: FoundMessage) -> bytes:
     """Return a message as one JSON object: the store, then the fields of the message."""
-    return json_text({"store": found.store, **message_fields(found.message)}).encode()
+    return json_text({"store": message.store, **message_fields(message.message)}).encode()
 
 
 def _print(lines: Iterable[bytes | memoryview]) -> None:

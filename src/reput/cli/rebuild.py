@@ -29,7 +29,7 @@ from reput.cli.options import (
     stores_argument,
 )
 from reput.cli.output import say_waiting, stderr_is_terminal, warn
-from reput.cli.progress import PhaseBars, signals_kept, signals_set
+from reput.cli.progress import PhaseBars, default_signals, signals_stop
 from reput.core import KEPT_BY, log_bytes, split_logs, with_logs
 from reput.engine.rebuild import FollowReport, RebuildReport, damage_lines, rebuild
 from reput.engine.rebuild.follow.operation import follow as follow_log
@@ -145,7 +145,7 @@ def command(
         if follow:
             raise UsageError("--follow works with one store only")
         refuse_settings(broker_config, sizes)
-        return _rebuild_all(targets, output, as_json, resume, runner=runner, **options)
+        return _rebuild_stores(targets, output, as_json, resume, runner=runner, **options)
     store = targets.paths[0]
     if follow:
         if output is None:
@@ -176,7 +176,7 @@ def command(
     return DAMAGED if report.damage else FOUND
 
 
-def _rebuild_all(
+def _rebuild_stores(
     targets: GivenStores, output: str | None, as_json: bool, resume: str | None, **options: Any
 ) -> int:
     stores = targets.named()
@@ -207,9 +207,9 @@ def _folder_of(output: str, name: str) -> str:
 def _follow(store: str, output: str, as_json: bool, **options: Any) -> int:
     """Follow a log until SIGINT or SIGTERM, and return the exit code."""
     stop, view = Event(), _View(output, as_json)
-    with signals_set(stop):
+    with signals_stop(stop):
         report = follow_log(
-            store, output, shown=_rebuild_shown, stop=stop, on_wait=partial(say_waiting, store),
+            store, output, shown=_rebuild_bars, stop=stop, on_wait=partial(say_waiting, store),
             on_rebuilt=view.rebuilt, on_resume=view.resumed, on_step=view.step, **options,
         )  # fmt: skip
     view.end(report)
@@ -217,9 +217,9 @@ def _follow(store: str, output: str, as_json: bool, **options: Any) -> int:
 
 
 @contextmanager
-def _rebuild_shown() -> Iterator[Progress]:
+def _rebuild_bars() -> Iterator[Progress]:
     """Show progress bars during the first rebuild. A signal ends it at once, because a partial result is useless."""
-    with signals_kept(), PhaseBars() as progress:
+    with default_signals(), PhaseBars() as progress:
         yield progress
 
 

@@ -57,8 +57,8 @@ def command(
     end, or if a part of the CommitLog cannot be read.
     """
     begin = time.monotonic()
-    with own(store, broker_config, as_broker, **sizes) as opened:
-        report, seconds = opened.recovery, time.monotonic() - begin
+    with own(store, broker_config, as_broker, **sizes) as writer:
+        report, seconds = writer.recovery, time.monotonic() - begin
     if layout == "json":
         click.echo(json.dumps(_as_json(report, seconds), indent=2))
     else:
@@ -67,11 +67,11 @@ def command(
 
 
 def _as_json(report: RecoveryReport, seconds: float) -> dict[str, object]:
-    lost = report.expired_unindexed
+    expired = report.expired_unindexed
     return {
         **asdict(report),
         "damage": [finding.as_json() for finding in report.damage],
-        "expired_unindexed": None if lost is None else lost.as_json(),
+        "expired_unindexed": None if expired is None else expired.as_json(),
         "seconds": round(seconds, 3),
     }
 
@@ -94,8 +94,8 @@ def _rows(report: RecoveryReport) -> Iterator[tuple[str, str]]:
     if report.kept:
         yield "copy", f"{report.kept_messages:,} readable messages in {printable(report.kept)}"
     if report.queues_end > end:
-        known = f"ConsumeQueues have entries for messages up to {report.queues_end:,}"
-        yield "missing", f"{known}; the CommitLog ends before them"
+        text = f"ConsumeQueues have entries for messages up to {report.queues_end:,}"
+        yield "missing", f"{text}; the CommitLog ends before them"
     yield (
         "indexes",
         _from("compared with the CommitLog", report.compared_from, end, "nothing to compare"),
@@ -110,10 +110,10 @@ def _rows(report: RecoveryReport) -> Iterator[tuple[str, str]]:
     if report.entries_kept:
         yield "kept", f"{report.entries_kept:,} entries of unreadable messages"
     if report.damage:
-        lost = sum(finding.length for finding in report.damage)
+        size = sum(finding.length for finding in report.damage)
         yield (
             "damage",
-            f"{len(report.damage):,} places, {lost:,} bytes of the CommitLog cannot be read",
+            f"{len(report.damage):,} places, {size:,} bytes of the CommitLog cannot be read",
         )
     if report.expired_unindexed is not None:
         yield "lost", printable(str(report.expired_unindexed))

@@ -140,28 +140,31 @@ def _show_of_stores(
             may_fork=True, **opening,
         )  # fmt: skip
     warn(*report.problems())
-    found: list[FoundMessage] = list(report)
-    if not found:
+    messages: list[FoundMessage] = list(report)
+    if not messages:
         warn(f"no message {which} in {len(stores):,} stores")
         return NOT_FOUND if report.is_complete else DAMAGED
     # An id names one message, which several stores may have. An offset leads to a different message in each store.
-    shown = found if is_place else found[:1]
-    if layout == "body" and len(shown) > 1:
-        names = ", ".join(one.store for one in shown)
+    printed = messages if is_place else messages[:1]
+    if layout == "body" and len(printed) > 1:
+        names = ", ".join(message.store for message in printed)
         raise UsageError(
-            f"--body-only: {len(shown)} stores have this message ({names}); pass only one store"
+            f"--body-only: {len(printed)} stores have this message ({names}); pass only one store"
         )
-    for number, one in enumerate(shown):
+    for number, message in enumerate(printed):
         if number and layout == "text":
             click.echo()
-        _print(one.message, layout, one.store)
+        _print(message.message, layout, message.store)
     if older := ", ".join(
-        f"{one.store} at {one.message.physical_offset}" for one in found[len(shown) :]
+        f"{message.store} at {message.message.physical_offset}"
+        for message in messages[len(printed) :]
     ):
         warn(f"older messages with this id: {older}")
-    bad = [one for one in shown if not one.message.body_crc_ok]
-    for one in bad:
-        warn(f"{one.store}: offset {one.message.physical_offset}: the body does not match its CRC")
+    bad = [message for message in printed if not message.message.body_crc_ok]
+    for message in bad:
+        warn(
+            f"{message.store}: offset {message.message.physical_offset}: the body does not match its CRC"
+        )
     return FOUND if report.is_complete and not bad else DAMAGED
 
 
@@ -199,8 +202,8 @@ def _find(
         return [store.get(int(which))], []
     if place := _QUEUE_PLACE.fullmatch(which):
         return [_of_queue(store, place[1], int(place[2]), int(place[3]))], []
-    found = store.find_by_id(which, topic)
-    return found.messages, found.coverage.unreadable
+    result = store.find_by_id(which, topic)
+    return result.messages, result.coverage.unreadable
 
 
 def _of_queue(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> MessageExt:
@@ -214,9 +217,9 @@ def _of_queue(store: MessageStore, topic: str, queue_id: int, queue_offset: int)
             store.min_queue_offset(topic, queue_id),
             store.max_queue_offset(topic, queue_id),
         )
-        held = f"{first} to {end - 1}" if end > first else "none"
+        offsets = f"{first} to {end - 1}" if end > first else "none"
         raise MessageNotFoundError(
-            f"{error}; queue {topic}/{queue_id} has offsets {held}"
+            f"{error}; queue {topic}/{queue_id} has offsets {offsets}"
         ) from error
 
 

@@ -111,30 +111,30 @@ def command(
         raise UsageError(
             "--end: cannot be combined with --follow, which prints messages until it is interrupted"
         )
-    wanted = TailFilter(topic, queue_id, key, frozenset(wanted_tags(tags)), begin, end)
+    predicate = TailFilter(topic, queue_id, key, frozenset(wanted_tags(tags)), begin, end)
     store = targets.single
     if store is None:
         from reput.cli.tail_stores import tail_stores
 
-        return tail_stores(targets.named(), wanted, lines, layout, csv_safe, follow, opening)
+        return tail_stores(targets.named(), predicate, lines, layout, csv_safe, follow, opening)
     show = record_printer(layout, csv_safe)
     if follow:
         wait_for_log(store, pause, partial(say_waiting, store))
-    with open_from(store, **opening) as opened:
-        tail = LogTail(opened, wanted)
-        if lines is None and layout == "jsonl" and not follow and wanted == TailFilter():
-            count = _print_all(tail, opened)
+    with open_from(store, **opening) as reader:
+        tail = LogTail(reader, predicate)
+        if lines is None and layout == "jsonl" and not follow and predicate == TailFilter():
+            count = _print_log(tail, reader)
         else:
-            all_there = partial(tail.new_records, to_the_end=not follow)
-            if lines is None and wanted.has_window and not follow:
+            existing = partial(tail.new_records, to_the_end=not follow)
+            if lines is None and predicate.has_window and not follow:
                 # Set a maximum number of lines, although all messages of the time window are wanted: with a maximum,
                 # the messages are found through the ConsumeQueues, and the log is not read from its beginning.
                 lines = sys.maxsize
-            first = all_there() if lines is None else tail.last_records(lines)
-            count = show(first)
+            records = existing() if lines is None else tail.last_records(lines)
+            count = show(records)
         is_damaged = _told_damage(tail)
         if not count:
-            advise_on_topic(opened, topic)
+            advise_on_topic(reader, topic)
         while follow:
             if not show(tail.new_records()):
                 pause()
@@ -144,7 +144,7 @@ def command(
     return FOUND if count else NOT_FOUND
 
 
-def _print_all(tail: LogTail, store: MessageStore) -> int:
+def _print_log(tail: LogTail, store: MessageStore) -> int:
     from reput.engine.messages import lines_of_all
 
     count = 0

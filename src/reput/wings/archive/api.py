@@ -62,16 +62,16 @@ def archive(
     """
     if retention_days is not None and retention_days < 1:
         raise UsageError("retention_days must be at least 1", arguments=["retention_days"])
-    chosen, place = Chosen.of(runner), fspath(store)
+    choice, place = Chosen.of(runner), fspath(store)
     copy = partial(
         archive_store, place, fspath(destination), with_last=with_last, retention_days=retention_days,
         options=dict(storage_options or {}), progress=progress,
     )  # fmt: skip
     with DISK.writing_into(destination, [store]):
-        if chosen.runner == "serial" and chosen.master is None:
+        if choice.runner == "serial" and choice.master is None:
             return copy()
         size = sum(file.size for file in StoreLog(place).list().files)
-        with opened_runner(chosen, size, warm_up) as tasks:
+        with opened_runner(choice, size, warm_up) as tasks:
             return copy(runner=AnchoredRunner(tasks))
 
 
@@ -125,17 +125,17 @@ def verify_archive(
         StoreNotFoundError, StoreAccessError; FormatError for a manifest or a proof that cannot be read.
     """
     place = fspath(archive)
-    given = {"proof": proof, "signing_key": signing_key}
+    options = {"proof": proof, "signing_key": signing_key}
     if physical_offset is not None:
         return prove_message(
             place, physical_offset, output=None if proof is None else fspath(proof),
             signing_key=None if signing_key is None else fspath(signing_key),
             options=dict(storage_options or {}),
         )  # fmt: skip
-    if wrong := [name for name, value in given.items() if value is not None]:
+    if refused := [name for name, value in options.items() if value is not None]:
         raise UsageError(
-            f"{', '.join(wrong)}: only together with physical_offset",
-            arguments=[*wrong, "physical_offset"],
+            f"{', '.join(refused)}: only together with physical_offset",
+            arguments=[*refused, "physical_offset"],
         )
     if os.path.isfile(place):
         return verify_proof(place)

@@ -102,20 +102,20 @@ class _Archiver:
         log = self._facts.refresh().log
         # A broker creates the next file in advance, so the last file may be empty.
         last = log.last_with_data()
-        wanted = [file for file in log.files if last and file.start <= last.start and file.size]
-        self._check_is_same(manifest, wanted)
+        files = [file for file in log.files if last and file.start <= last.start and file.size]
+        self._check_continues(manifest, files)
         self._check_settings(manifest)
         end = max((file.end for file in manifest.log if file.is_sealed), default=0)
         # The archive may have the first messages of a file that expired after it was copied with `with_last`.
         have = max(
             (file.end if file.is_sealed else file.messages_end for file in manifest.log), default=0
         )
-        if wanted and manifest.log and wanted[0].start > have:
+        if files and manifest.log and files[0].start > have:
             self._note(
-                f"the log from {have:,} to {wanted[0].start:,} expired before it was archived"
+                f"the log from {have:,} to {files[0].start:,} expired before it was archived"
             )
-        todo = [file for file in wanted if file.start >= end and (with_last or file is not last)]
-        self._add_all(todo, last, len(manifest.log))
+        todo = [file for file in files if file.start >= end and (with_last or file is not last)]
+        self._add_files(todo, last, len(manifest.log))
         if last is not None and not with_last:
             self._report["notes"].append(
                 f"{os.path.basename(last.path)} was not archived, because the broker may still "
@@ -138,7 +138,9 @@ class _Archiver:
             notes=tuple(self._report["notes"]),
         )  # fmt: skip
 
-    def _add_all(self, todo: list[CommitLogFile], last: CommitLogFile | None, before: int) -> None:
+    def _add_files(
+        self, todo: list[CommitLogFile], last: CommitLogFile | None, before: int
+    ) -> None:
         """Copy log files, and commit them in order. A later file is never committed without the earlier ones.
 
         The archive has `before` log files.
@@ -152,8 +154,8 @@ class _Archiver:
             for start in range(0, len(todo), at_once):
                 self._progress("archive", done, total)
                 files = todo[start : start + at_once]
-                for number, each in enumerate(self._copies(files, last), start):
-                    copies.append(each)
+                for number, copy in enumerate(self._copies(files, last), start):
+                    copies.append(copy)
                     # Each commit writes the whole manifest, so a large archive gets several files at once.
                     is_due = len(copies) > (before + number) // _COMMITTED_SHARE
                     if is_due or time.monotonic() - since > _LONGEST_WAIT_S:
@@ -187,24 +189,25 @@ class _Archiver:
     def _check_settings(self, manifest: Manifest) -> None:
         now = settings_of(self._facts.config)
         name = "queue_entries"
-        was, found = manifest.settings.get(name, 300_000), now.get(name, 300_000)
-        if was != found:
+        archived, current = manifest.settings.get(name, 300_000), now.get(name, 300_000)
+        if archived != current:
             raise UsageError(
-                f"{self._place}: is the archive of a store with {was:,} entries per ConsumeQueue file, not {found:,}"
+                f"{self._place}: is the archive of a store with {archived:,} entries per ConsumeQueue file, "
+                f"not {current:,}"
             )
 
-    def _check_is_same(self, manifest: Manifest, files: list[CommitLogFile]) -> None:
+    def _check_continues(self, manifest: Manifest, files: list[CommitLogFile]) -> None:
         """Raise UsageError for an archive of another store, or of a newer state of this store.
 
         The first and the last frames of the newest common log file are compared.
         """
-        here = {(file.start, file.size): file for file in files}
+        by_span = {(file.start, file.size): file for file in files}
         log = manifest.log
         if not files or not log:
             return
-        erased = {begin for one in manifest.erasures for begin in one.begins}
-        sealed = [one for one in log if one.is_sealed]
-        common = [one for one in sealed if (one.begin, one.size) in here]
+        erased = {begin for entry in manifest.erasures for begin in entry.begins}
+        sealed = [entry for entry in log if entry.is_sealed]
+        common = [entry for entry in sealed if (entry.begin, entry.size) in by_span]
         if log[-1].begin > files[-1].start or (sealed and sealed[-1].end > files[-1].start):
             # The archive has sealed the store's last file, or has a later one. A file is sealed only after the log has
             # begun the next file, which this store lacks. So the store is an older state of the archived store, or
@@ -214,21 +217,25 @@ class _Archiver:
         if common:
             # Skip the archive's log files in which messages were erased: these files differ from the store's files on
             # purpose.
-            common = [one for one in common if one.begin not in erased]
-            if common and not self._is_equal(common[-1], here[common[-1].begin, common[-1].size]):
+            common = [entry for entry in common if entry.begin not in erased]
+            if common and not self._is_equal(
+                common[-1], by_span[common[-1].begin, common[-1].size]
+            ):
                 raise self._another()
             return
         archived = ArchiveStorage(Archive(self._place, self._options))
         joined = JoinedStorage("", LOCAL, self._facts.path, archived)
-        for one in log:
-            if one.end <= files[0].start:
+        for entry in log:
+            if entry.end <= files[0].start:
                 continue
             # The store's log and the archive overlap, but no file has the same name and size in both.
-            if one.is_sealed or (one.begin, one.size) not in here:
+            if entry.is_sealed or (entry.begin, entry.size) not in by_span:
                 raise self._another()
             # The archive has a copy of this file from before it was full.
-            own = here[one.begin, one.size]
-            if one.begin in erased or (one.messages and begins_equally(joined, one, own)):
+            log_file = by_span[entry.begin, entry.size]
+            if entry.begin in erased or (
+                entry.messages and begins_equally(joined, entry, log_file)
+            ):
                 return
         # The store and the archive have no equal log file in common. Only queue offsets can show that the store's log
         # continues the archive.
@@ -269,24 +276,24 @@ class _Archiver:
         def change(now: Manifest) -> Manifest | None:
             after = now
             for file in files:
-                added = with_file(after, file.entry, file.keys, file.queues, file.batch_topics)
-                after = added or after
+                extended = with_file(after, file.entry, file.keys, file.queues, file.batch_topics)
+                after = extended or after
             return None if after is now else after
 
-        uploaded = [one for file in files for one in file.objects]
+        objects = [part for file in files for part in file.objects]
         try:
             manifest = commit(self._objects, change)
         except UsageError:
-            self._delete_unnamed(uploaded, {})
+            self._delete_unnamed(objects, {})
             raise
         # If another archiver added a file first, the manifest does not name our objects. Delete them at once, because
         # they may contain messages that are being erased.
-        self._delete_unnamed(uploaded, manifest.objects())
+        self._delete_unnamed(objects, manifest.objects())
         for file in files:
             self._report["files"] += 1
             self._report["messages"] += file.entry.messages
             self._report["log_bytes"] += file.entry.size
-            self._report["stored_bytes"] += sum(one.object_bytes for one in file.objects)
+            self._report["stored_bytes"] += sum(part.object_bytes for part in file.objects)
             if not file.entry.is_indexed:
                 self._report["damaged"].append(file.path)
             self._report["notes"].extend(file.notes)
@@ -295,33 +302,33 @@ class _Archiver:
         self, uploaded: Iterable[LogFile | IndexObject], named: Container[str]
     ) -> None:
         """Delete uploaded objects that the manifest does not name: they may contain messages that are being erased."""
-        for one in uploaded:
-            if one.object not in named:
-                self._objects.delete(one.object)
+        for part in uploaded:
+            if part.object not in named:
+                self._objects.delete(part.object)
 
     def _expire(self, before_ms: int) -> None:
         """Delete the oldest log files if all their messages were stored before a time, but never the last file."""
-        gone: dict[str, int] = {}
+        objects: dict[str, int] = {}
 
         def change(manifest: Manifest) -> Manifest | None:
             after = without_expired(manifest, before_ms)
-            gone.clear()
+            objects.clear()
             if after is not None:
-                gone.update(manifest.objects())
+                objects.update(manifest.objects())
                 self._report["expired"] = len(manifest.log) - len(after.log)
             return after
 
         manifest = commit(self._objects, change)
         # Delete the objects of expired files after the commit, because readers need them until then.
-        for name in sorted(gone.keys() - manifest.objects().keys()):
+        for name in sorted(objects.keys() - manifest.objects().keys()):
             self._objects.delete(name)
 
     def _merge(self) -> None:
         """Merge indexes until no merge is due, so that a query reads few of them (docs/engineering/archive.md)."""
-        while not self._merge_all():
+        while not self._merge_round():
             pass
 
-    def _merge_all(self) -> bool:
+    def _merge_round(self) -> bool:
         """Merge all indexes that are due. Return False if an erasure ran meanwhile, so that nothing was merged."""
         archive = Archive(self._place, self._options)
         planned, merges = archive.manifest, list[tuple[str, tuple[IndexObject, ...], IndexObject]]()
@@ -358,8 +365,8 @@ class _Archiver:
             if manifest.snapshots and manifest.snapshots[-1].sha256 == digest:
                 return None
             end = max((file.end for file in manifest.log), default=0)
-            found = Snapshot(now_ms(), end, name, len(data), digest)
-            return msgspec.structs.replace(manifest, snapshots=(*manifest.snapshots, found))
+            snapshot = Snapshot(now_ms(), end, name, len(data), digest)
+            return msgspec.structs.replace(manifest, snapshots=(*manifest.snapshots, snapshot))
 
         # If the object exists, an earlier run has uploaded the same bytes: the name is their digest.
         with suppress(ObjectConflictError):
@@ -395,17 +402,17 @@ class _Archiver:
         named = manifest.objects()
         until = now_ms() * 10**6 - _ORPHAN_NS
         for kind in ("log/", f"{KEY_INDEX}/", f"{QUEUE_INDEX}/", "snapshots/"):
-            for found in list(self._objects.list(kind)):
-                if found.name not in named and found.modified_ns < until:
-                    self._objects.delete(found.name)
+            for entry in list(self._objects.list(kind)):
+                if entry.name not in named and entry.modified_ns < until:
+                    self._objects.delete(entry.name)
 
 
 def settings_of(config: StoreConfig) -> dict[str, int | bool | str]:
     """Return the settings that differ from a broker's defaults. Their names are fields of StoreConfig."""
     defaults = StoreConfig()
-    found = {field.name: getattr(config, field.name) for field in fields(config)}
+    settings = {field.name: getattr(config, field.name) for field in fields(config)}
     return {
         name: value
-        for name, value in found.items()
+        for name, value in settings.items()
         if isinstance(value, int | bool | str) and value != getattr(defaults, name)
     }

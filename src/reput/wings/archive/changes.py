@@ -29,10 +29,10 @@ def with_file(
     place = bisect_left(manifest.log, entry.begin, key=_begin_of)
     later = [file for file in manifest.log[place:] if file.is_sealed]
     if any(file.end > entry.begin for file in (*manifest.log[max(place - 1, 0) : place], *later)):
-        same = [file for file in later if file.begin == entry.begin and file.size == entry.size]
+        copies = [file for file in later if file.begin == entry.begin and file.size == entry.size]
         # After an erasure, the archive's bytes differ from the store's on purpose.
-        is_erased = any(entry.begin in one.begins for one in manifest.erasures)
-        if same and (is_erased or same[0].sha256 == entry.sha256):
+        is_erased = any(entry.begin in record.begins for record in manifest.erasures)
+        if copies and (is_erased or copies[0].sha256 == entry.sha256):
             return None
         raise UsageError(
             f"{entry.path}: differs from the archive's copy of this part of the log; nothing was added"
@@ -67,11 +67,11 @@ def without_expired(manifest: Manifest, before_ms: int) -> Manifest | None:
         return None
     log = manifest.log[count:]
     begin = log[0].begin
-    old = tuple(one for one in manifest.snapshots[:-1] if one.log_end <= begin)
+    old = tuple(entry for entry in manifest.snapshots[:-1] if entry.log_end <= begin)
     return msgspec.structs.replace(
         manifest, log=log, before=chained(manifest.log[:count], manifest.before),
-        keys=tuple(one for one in manifest.keys if one.end > begin),
-        queues=tuple(one for one in manifest.queues if one.end > begin),
+        keys=tuple(entry for entry in manifest.keys if entry.end > begin),
+        queues=tuple(entry for entry in manifest.queues if entry.end > begin),
         snapshots=manifest.snapshots[len(old) :],
     )  # fmt: skip
 
@@ -86,7 +86,7 @@ def to_merge(manifest: Manifest, kind: str) -> list[tuple[IndexObject, ...]]:
     """
     end = max((file.end for file in manifest.log if file.is_sealed), default=0)
     grown = [file for file in manifest.log if file.end <= end]
-    parts = [one for one in getattr(manifest, kind) if one.end <= end]
+    parts = [index for index in getattr(manifest, kind) if index.end <= end]
     days = {part: _day_of(part, grown) for part in parts}
     newest = days[parts[-1]] if parts else None
     runs = []

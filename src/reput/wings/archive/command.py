@@ -17,7 +17,7 @@ from reput.cli import (
     all_formats,
     refuse_logs_option,
     runner_options_of,
-    signals_set,
+    signals_stop,
     warn,
 )
 from reput.core import CommitLogFile, StoreLog
@@ -153,18 +153,18 @@ def _follow(
 ) -> int:  # fmt: skip
     """Archive repeatedly until a signal arrives. The signal also interrupts a copy in progress."""
     stop, is_valid, is_first = Event(), True, True
-    seen: CommitLogFile | None = None
+    archived_file: CommitLogFile | None = None
 
     def check_stop(phase: str, done: int, total: int) -> None:
         if stop.is_set():
             raise _StoppedError
 
-    with signals_set(stop):
+    with signals_stop(stop):
         while not stop.is_set():
             try:
                 # A file is ready to copy once a newer file has data. Do not read the archive before that happens.
                 last = StoreLog(store).list().last_with_data()
-                if last == seen and not with_last and not is_first:
+                if last == archived_file and not with_last and not is_first:
                     stop.wait(every_s)
                     continue
                 copied = archive(
@@ -184,7 +184,7 @@ def _follow(
                     data = json.dumps(copied.as_dict())
                     click.echo(data if layout == "json" else str(copied))
                     sys.stdout.flush()
-                is_first, seen = False, last
+                is_first, archived_file = False, last
             stop.wait(every_s)
     return FOUND if is_valid else DAMAGED
 

@@ -73,19 +73,19 @@ def copied(task: CopyTask, progress: Progress = silent) -> Copied:
         waiting = beside.submit(_write_indexes, task, size, topics, folder)
         entry = _upload_log(task, size)
         progress("scan", 0, 1)
-        found, keys, queues = waiting.result()
+        scan, keys, queues = waiting.result()
         progress("keys", 0, 1)
         upload_index(task.objects, keys, folder / KEY_INDEX)
         progress("queues", 0, 1)
         upload_index(task.objects, queues, folder / QUEUE_INDEX)
-    end = file.end if task.is_sealed else max(found.messages_end, file.start)
+    end = file.end if task.is_sealed else max(scan.messages_end, file.start)
     entry = msgspec.structs.replace(
-        entry, messages=found.messages, messages_end=end, times=found.times,
-        is_indexed=found.is_whole, has_replaced_ids=found.has_replaced_ids,
+        entry, messages=scan.messages, messages_end=end, times=scan.times,
+        is_indexed=scan.is_whole, has_replaced_ids=scan.has_replaced_ids,
     )  # fmt: skip
     notes = tuple(
         f"{queue.topic}/{queue.queue_id}: has no ConsumeQueue entries in the store, so its queue offsets are unknown"
-        for queue in found.unplaced
+        for queue in scan.unplaced
     )
     return Copied(entry, keys, queues, file.path, topics, notes)
 
@@ -106,15 +106,15 @@ def _write_indexes(
     task: CopyTask, size: int, topics: frozenset[str], folder: Path
 ) -> tuple[ScannedFile, IndexObject, IndexObject]:
     """Scan the first `size` bytes of a log file, and write its indexes into a local folder."""
-    file, found = task.file, _scanned(task, size, topics)
-    keys = write_keys(folder / KEY_INDEX, found, file.start, file.end)
-    return found, keys, write_queues(folder / QUEUE_INDEX, found, file.start, file.end)
+    file, scan = task.file, _scanned(task, size, topics)
+    keys = write_keys(folder / KEY_INDEX, scan, file.start, file.end)
+    return scan, keys, write_queues(folder / QUEUE_INDEX, scan, file.start, file.end)
 
 
 def _upload_log(task: CopyTask, size: int) -> LogFile:
     file = task.file
     with FileReader(file.path) as reader:
-        stored = upload_log(task.objects, file.start, reader, size)
+        location = upload_log(task.objects, file.start, reader, size)
         if reader.size < file.size:
             raise StoreChangedError(
                 f"{file.path}: became shorter while it was read; run the command again"
@@ -124,7 +124,7 @@ def _upload_log(task: CopyTask, size: int) -> LogFile:
     if inside.startswith(".."):
         inside = f"commitlog/{os.path.basename(file.path)}"
     return LogFile(
-        inside, file.start, file.size, size, task.is_sealed, *stored, messages=0, messages_end=file.start,
+        inside, file.start, file.size, size, task.is_sealed, *location, messages=0, messages_end=file.start,
         times=None, is_indexed=False, has_replaced_ids=False,
     )  # fmt: skip
 
@@ -207,12 +207,12 @@ class LogFrames:
         content = buffer[: self._size - position]
         self._reader.read_into(content, position)
         view, codec = content.data, pa.Codec("zstd", compression_level=LEVEL)
-        stored, digests = [], []
+        frames, digests = [], []
         for at in range(0, len(view), FRAME_BYTES):
             frame = view[at : at + FRAME_BYTES]
-            stored.append(codec.compress(frame, asbytes=True))
+            frames.append(codec.compress(frame, asbytes=True))
             digests.append(hashlib.sha256(frame).digest())
-        return _Batch(content, b"".join(stored), [*map(len, stored)], b"".join(digests))
+        return _Batch(content, b"".join(frames), [*map(len, frames)], b"".join(digests))
 
 
 class _Batch(NamedTuple):

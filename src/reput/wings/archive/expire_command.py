@@ -59,19 +59,19 @@ def expire_command(
 
     {times}
     """
-    kept = None if archived is None else _archived_files(store, before, archived)
-    until = None if kept is None else kept.until
+    archived_files = None if archived is None else _archived_files(store, before, archived)
+    until = None if archived_files is None else archived_files.until
     if dry_run:
         report = plan_by_time(Path(store), before, until)
     else:
-        with own(store, broker_config, **sizes) as opened:
-            if archived is not None and kept is not None:
+        with own(store, broker_config, **sizes) as writer:
+            if archived is not None and archived_files is not None:
                 from reput.wings.archive.restoring import require_unchanged
 
                 # The archive was compared with the store before the store was locked. Check that no other process has
                 # changed the archive meanwhile: otherwise, files without a copy would be deleted.
-                require_unchanged(archived, kept)
-            report = opened.expire(before, until=until)
+                require_unchanged(archived, archived_files)
+            report = writer.expire(before, until=until)
     if layout == "json":
         click.echo(json.dumps({"dry_run": dry_run, **asdict(report)}, indent=2))
     else:
@@ -84,11 +84,11 @@ def _archived_files(store: str, before: int, archive: str) -> ArchivedFiles:
     from reput.wings.archive.restoring import archived_files
 
     planned = plan_by_time(Path(store), before).log_files
-    found = archived_files(archive, store, planned)
-    missing = [path for path in planned if int(Path(path).name) >= found.until]
+    files = archived_files(archive, store, planned)
+    missing = [path for path in planned if int(Path(path).name) >= files.until]
     if missing:
         warn(f"{missing[0]}: has no copy in {archive}, so this file and all later ones are kept")
-    return found
+    return files
 
 
 def _text(store: str, before: int, dry_run: bool, report: ExpiryReport) -> str:

@@ -102,46 +102,46 @@ def _copy(
         for batch in rows:
             progress("copy", done, done)
             done += len(batch)
-            wanted = _wanted(batch, keys)
+            is_selected = _has_a_key(batch, keys)
             is_user_s = _is_of_users(batch)
-            left_out += int((wanted & ~is_user_s).sum())
-            chosen = batch.filter(pa.array(wanted & is_user_s))
-            for start in range(0, len(chosen), _MOST_ROWS):
-                part = chosen.slice(start, _MOST_ROWS)
+            left_out += int((is_selected & ~is_user_s).sum())
+            selected = batch.filter(pa.array(is_selected & is_user_s))
+            for start in range(0, len(selected), _MOST_ROWS):
+                part = selected.slice(start, _MOST_ROWS)
                 store.put_columns(_columns(part, archive))
                 copied += len(part)
         store.wait_dispatched()
         return copied, left_out, store.end_offset()
 
 
-def _wanted(rows: pa.RecordBatch, keys: Sequence[str]) -> Mask:
+def _has_a_key(rows: pa.RecordBatch, keys: Sequence[str]) -> Mask:
     if not keys:
         return np.ones(len(rows), np.bool_)
     met = np.zeros(len(rows), np.bool_)
     for name in ("keys", "unique_keys"):
         lists = rows.column(name)
-        found = pc.is_in(lists.flatten(), pa.array(keys, pa.string()))
-        met[pc.list_parent_indices(lists).filter(found).to_numpy()] = True
+        matches = pc.is_in(lists.flatten(), pa.array(keys, pa.string()))
+        met[pc.list_parent_indices(lists).filter(matches).to_numpy()] = True
     return met
 
 
 def _is_of_users(rows: pa.RecordBatch) -> Mask:
     """Return which messages belong to users: they are in no internal topic, and neither prepared nor rolled back."""
     topics = rows.column("topic")
-    own = pc.or_(
+    internal = pc.or_(
         pc.is_in(topics, pa.array(sorted(INTERNAL_TOPICS))),
         pc.starts_with(topics, SYSTEM_TOPIC_PREFIX),
     )
     kind = rows.column("sys_flag").to_numpy() & SYS_FLAG_TRANSACTION_MASK
     is_open = (kind == SYS_FLAG_PREPARED) | (kind == SYS_FLAG_ROLLBACK)
-    return np.asarray(~own.to_numpy(zero_copy_only=False) & ~is_open, np.bool_)
+    return np.asarray(~internal.to_numpy(zero_copy_only=False) & ~is_open, np.bool_)
 
 
 def _columns(rows: pa.RecordBatch, archive: str) -> dict[str, Any]:
-    stored = rows.column("sys_flag").to_numpy()
+    sys_flags = rows.column("sys_flag").to_numpy()
     named = ("topic", "queue_id", "flag", "reconsume_times", "born_host", "body")
     return {name: rows.column(name) for name in named} | {
-        "sys_flag": pa.array(stored & ~np.int32(_FLAGS)),
+        "sys_flag": pa.array(sys_flags & ~np.int32(_FLAGS)),
         "born_timestamp": pa.array(
             rows.column("born_timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000
         ),
@@ -155,12 +155,12 @@ def _properties(rows: pa.RecordBatch, archive: str) -> pa.Array:
     A copy has the properties of the original message, except the properties in _DROPPED. After these properties, the
     copy has ORIGIN_STORE, ORIGIN_OFFSET and ORIGIN_QUEUE_OFFSET, which state where the original message is stored.
     """
-    found = rows.column("properties")
-    pairs = pc.binary_join_element_wise(found.keys, found.items, NAME_SEPARATOR)
-    stays = ~pc.is_in(found.keys, pa.array(_DROPPED)).to_numpy(zero_copy_only=False)
-    ends = np.concatenate([[0], np.cumsum(stays)])[found.offsets.to_numpy()]
+    properties = rows.column("properties")
+    pairs = pc.binary_join_element_wise(properties.keys, properties.items, NAME_SEPARATOR)
+    stays = ~pc.is_in(properties.keys, pa.array(_DROPPED)).to_numpy(zero_copy_only=False)
+    ends = np.concatenate([[0], np.cumsum(stays)])[properties.offsets.to_numpy()]
     lists = pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), pairs.filter(pa.array(stays)))
-    own = pc.binary_join(lists, PROPERTY_SEPARATOR)
+    texts = pc.binary_join(lists, PROPERTY_SEPARATOR)
     origin = [
         pc.binary_join_element_wise(f"{name}{NAME_SEPARATOR}", pc.cast(value, pa.string()), "")
         for name, value in (
@@ -169,6 +169,6 @@ def _properties(rows: pa.RecordBatch, archive: str) -> pa.Array:
             (ORIGIN_QUEUE_OFFSET, rows.column("queue_offset")),
         )
     ]
-    both = pc.binary_join_element_wise(own, *origin, PROPERTY_SEPARATOR)
+    joined = pc.binary_join_element_wise(texts, *origin, PROPERTY_SEPARATOR)
     # If a message had no properties, the joined text begins with a separator. Remove it.
-    return pc.utf8_ltrim(both, PROPERTY_SEPARATOR)
+    return pc.utf8_ltrim(joined, PROPERTY_SEPARATOR)

@@ -104,7 +104,7 @@ def scan_log_file(
     open_file: OpenFile,
     file: CommitLogFile,
     rules: DispatchRules,
-    own: QueueIndex | None,
+    store_queues: QueueIndex | None,
     *,
     is_last: bool,
     may_replace_ids: bool,
@@ -116,8 +116,8 @@ def scan_log_file(
         open_file: Opens the file.
         file: The file.
         rules: The rules of dispatch.
-        own: The store's queues, whose entries determine the queue offsets. If None, the offsets that messages state are
-            used.
+        store_queues: The store's queues, whose entries determine the queue offsets. If None, the offsets that messages
+            state are used.
         is_last: Whether the log may end in this file.
         may_replace_ids: Whether records may have several UNIQ_KEYs (5.x).
         batch_topics: Topics with batch queues, whose entries are copied from the store.
@@ -126,7 +126,7 @@ def scan_log_file(
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
     scan = FileScan(file, file.start, file.end, ScanMode.SALVAGE, rules, open_file=open_file)
-    found = ScannedFile()
+    scanned = ScannedFile()
     columns, hashes, offsets, least, greatest = [], [], [], [], []
     queues: list[Queue] = []
     for batch in scan.batches():
@@ -137,26 +137,26 @@ def scan_log_file(
         columns.append(_Columns(numbers, grouped.queue_offset.copy(), rows))
         hashes.append(batch.key_hash.copy())
         offsets.append(messages["physical_offset"][batch.key_row])
-        found.messages += len(messages)
+        scanned.messages += len(messages)
         if len(messages):
-            found.messages_end = int(messages["physical_offset"][-1] + messages["size"][-1])
+            scanned.messages_end = int(messages["physical_offset"][-1] + messages["size"][-1])
             least.append(int(messages["store_timestamp"].min()))
             greatest.append(int(messages["store_timestamp"].max()))
         queues = batch.queues
     cut = scan.end.unreadable and not is_last
-    found.is_whole = not (scan.damage or scan.misplaced or cut)
-    found.times = Times(min(least), max(greatest)) if least else None
+    scanned.is_whole = not (scan.damage or scan.misplaced or cut)
+    scanned.times = Times(min(least), max(greatest)) if least else None
     if may_replace_ids:
-        found.has_replaced_ids = may_have_replaced_ids(open_file, file, ends=not is_last)
+        scanned.has_replaced_ids = may_have_replaced_ids(open_file, file, ends=not is_last)
     if hashes:
-        _take_keys(found, np.concatenate(hashes), np.concatenate(offsets), file.start)
+        _take_keys(scanned, np.concatenate(hashes), np.concatenate(offsets), file.start)
     if columns:
-        _take_entries(found, file, columns, queues, own, batch_topics)
-    return found
+        _take_entries(scanned, file, columns, queues, store_queues, batch_topics)
+    return scanned
 
 
 def _take_keys(
-    found: ScannedFile,
+    scanned: ScannedFile,
     hashes: npt.NDArray[np.int32],
     offsets: npt.NDArray[np.int64],
     start: int,
@@ -170,7 +170,7 @@ def _take_keys(
         hashes, offsets = _sorted_keys(hashes, offsets)
         # A message can have the same key several times. One row is enough.
         is_new = np.append(True, (np.diff(hashes) != 0) | (np.diff(offsets) != 0))
-        found.key_hashes, found.key_offsets = hashes[is_new], offsets[is_new]
+        scanned.key_hashes, scanned.key_offsets = hashes[is_new], offsets[is_new]
 
 
 def _sorted_keys(
@@ -189,16 +189,16 @@ def _sorted_keys(
 
 
 def _take_entries(
-    found: ScannedFile,
+    scanned: ScannedFile,
     file: CommitLogFile,
     columns: Sequence[_Columns],
     queues: Sequence[Queue],
-    own: QueueIndex | None,
+    store_queues: QueueIndex | None,
     batch_topics: frozenset[str],
 ) -> None:
     number = np.concatenate([part.queue for part in columns])
-    stated = np.concatenate([part.queue_offset for part in columns])
-    sorted_queues = sorted(range(len(queues)), key=lambda one: queues[one])
+    queue_offsets = np.concatenate([part.queue_offset for part in columns])
+    sorted_queues = sorted(range(len(queues)), key=lambda index: queues[index])
     rank = np.empty(len(queues), np.int64)
     rank[sorted_queues] = np.arange(len(queues))
     place_of = rank[number]
@@ -206,13 +206,13 @@ def _take_entries(
         place_of = place_of.astype(np.int16)  # NumPy uses radix sort for 16-bit integers.
     order = np.argsort(place_of, kind="stable")
     bounds = np.searchsorted(place_of[order], np.arange(len(queues) + 1))
-    stated = stated[order]
+    queue_offsets = queue_offsets[order]
     messages = {
         name: np.concatenate([part.messages[name] for part in columns])[order]
         for name in _OF_MESSAGES
     }
     sizes = np.ones(len(order), np.int16)
-    kept: list[npt.NDArray[np.int64]] = []
+    rows_of_queues: list[npt.NDArray[np.int64]] = []
     ends = [0]
     for place, of in enumerate(sorted_queues):
         queue, rows = queues[of], slice(bounds[place], bounds[place + 1])
@@ -221,40 +221,40 @@ def _take_entries(
         places = messages["physical_offset"][rows]
         is_batch = queue.topic in batch_topics
         numbers: npt.NDArray[np.int64] | None
-        if is_batch and (batches := _own_batches(own, queue, file, places)) is not None:
+        if is_batch and (batches := _own_batches(store_queues, queue, file, places)) is not None:
             numbers, sizes[rows] = batches
-            found.batch_queues.add(queue)
+            scanned.batch_queues.add(queue)
         else:
-            numbers = _own_numbers(own, queue, file, places)
+            numbers = _own_numbers(store_queues, queue, file, places)
         # Messages of light queues (LMQ) and batch queues do not state their queue offset. All other messages do.
         if numbers is None and (is_batch or is_light(queue.topic)):
-            found.unplaced.append(queue)
+            scanned.unplaced.append(queue)
             continue
         if numbers is not None:
-            stated[rows] = numbers
-        chosen = np.arange(rows.start, rows.stop)[stated[rows] >= 0]
-        if len(chosen):
-            found.queues.append(queue)
-            kept.append(chosen)
-            ends.append(ends[-1] + len(chosen))
-    rows_kept = np.concatenate(kept) if kept else np.empty(0, np.int64)
-    found.bounds = np.array(ends, np.int64)
-    found.entries = {"queue_offset": stated, "batch_size": sizes, **messages}
-    if len(rows_kept) < len(order):
-        found.entries = {name: values[rows_kept] for name, values in found.entries.items()}
+            queue_offsets[rows] = numbers
+        numbered = np.arange(rows.start, rows.stop)[queue_offsets[rows] >= 0]
+        if len(numbered):
+            scanned.queues.append(queue)
+            rows_of_queues.append(numbered)
+            ends.append(ends[-1] + len(numbered))
+    selection = np.concatenate(rows_of_queues) if rows_of_queues else np.empty(0, np.int64)
+    scanned.bounds = np.array(ends, np.int64)
+    scanned.entries = {"queue_offset": queue_offsets, "batch_size": sizes, **messages}
+    if len(selection) < len(order):
+        scanned.entries = {name: values[selection] for name, values in scanned.entries.items()}
 
 
 def _own_numbers(
-    own: QueueIndex | None,
+    store_queues: QueueIndex | None,
     queue: Queue,
     file: CommitLogFile,
     offsets: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64] | None:
     """Return the queue offsets of the store's entries for these messages; None if an entry is missing."""
-    if own is None:
+    if store_queues is None:
         return None
     with suppress(StoreError):
-        reader: QueueReader = own.queue(queue.topic, queue.queue_id)
+        reader: QueueReader = store_queues.queue(queue.topic, queue.queue_id)
         if reader.kind is BATCH_QUEUE:
             return None
         first, stop = reader.min_queue_offset(file.start), reader.min_queue_offset(file.end)
@@ -263,8 +263,8 @@ def _own_numbers(
         numbers = first + np.arange(len(places), dtype=np.int64)
         # A queue in RocksDB may have gaps, so read it entry by entry.
         if len(places) < stop - first:
-            found = [(number, entry[0]) for number, entry in reader.numbered(first, stop)]
-            numbers, places = np.array(found, np.int64).reshape(-1, 2).T
+            pairs = [(number, entry[0]) for number, entry in reader.numbered(first, stop)]
+            numbers, places = np.array(pairs, np.int64).reshape(-1, 2).T
         # The usual case: the queue has entries of exactly these messages, in log order.
         if np.array_equal(places, offsets):
             return numbers
@@ -276,23 +276,26 @@ def _own_numbers(
 
 
 def _own_batches(
-    own: QueueIndex | None, queue: Queue, file: CommitLogFile, offsets: npt.NDArray[np.int64]
+    store_queues: QueueIndex | None,
+    queue: Queue,
+    file: CommitLogFile,
+    offsets: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int16]] | None:
     """Return base offsets and sizes of the batches at physical `offsets`, from the store's queue.
 
     Return None if the queue lacks an entry for one of them.
     """
-    if own is None:
+    if store_queues is None:
         return None
     with suppress(StoreError):
-        reader = own.queue(queue.topic, queue.queue_id)
+        reader = store_queues.queue(queue.topic, queue.queue_id)
         first, stop = reader.min_queue_offset(file.start), reader.min_queue_offset(file.end)
-        found = {
+        entries = {
             entry.physical_offset: (entry.base_offset, entry.batch_size)
             for _, entry in reader.numbered(first, stop)
             if isinstance(entry, BatchEntry)
         }
-        batches = [found.get(offset) for offset in offsets.tolist()]
+        batches = [entries.get(offset) for offset in offsets.tolist()]
         if None not in batches:
             bases, sizes = np.array(batches, np.int64).T
             return bases, sizes.astype(np.int16)
@@ -333,13 +336,13 @@ class IndexWriter:
         self._queues.append(queue._replace(row=self._rows + self._waiting_rows))
 
     def _write(self, rows: int) -> None:
-        every = pa.concat_tables(self._waiting)
+        waiting = pa.concat_tables(self._waiting)
         for start in range(0, rows, GROUP_ROWS):
-            part = every.slice(start, min(GROUP_ROWS, rows - start))
+            part = waiting.slice(start, min(GROUP_ROWS, rows - start))
             self._writer.write_table(part, row_group_size=GROUP_ROWS)
-            self._digests.append(self._sink.taken())
+            self._digests.append(self._sink.take_digest())
         self._rows += rows
-        self._waiting, self._waiting_rows = [every.slice(rows)], self._waiting_rows - rows
+        self._waiting, self._waiting_rows = [waiting.slice(rows)], self._waiting_rows - rows
 
     def finish(self, begin: int, end: int, files: int) -> IndexObject:
         """Complete the index. It covers log files from physical offset `begin` to `end`; `files` is their number."""
@@ -349,7 +352,7 @@ class IndexWriter:
         if self._kind == QUEUE_INDEX:
             pairs[QUEUES.decode()] = packed(self._queues).decode()
         self._writer.add_key_value_metadata(pairs)
-        self._sink.taken()
+        self._sink.take_digest()
         self._writer.close()
         footer = self._sink.last
         self._sink.close()
@@ -382,7 +385,7 @@ class _Sink:
         self.size += len(written)
         return len(written)
 
-    def taken(self) -> str:
+    def take_digest(self) -> str:
         """Return the digest of the row group that was just written."""
         data = self.last
         # Magic bytes precede the first row group of a Parquet file. The digest of the row group excludes them.
@@ -416,10 +419,10 @@ class _Sink:
         self.closed = True
 
 
-def write_keys(path: Path, found: ScannedFile, begin: int, end: int) -> IndexObject:
+def write_keys(path: Path, scanned: ScannedFile, begin: int, end: int) -> IndexObject:
     """Write the keys of one log file into a local file."""
     writer = IndexWriter(path, KEY_INDEX)
-    writer.add(_keys_of(found.key_hashes, found.key_offsets))
+    writer.add(_keys_of(scanned.key_hashes, scanned.key_offsets))
     return writer.finish(begin, end, 1)
 
 
@@ -427,17 +430,19 @@ def _keys_of(hashes: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> p
     return pa.table([pa.array(hashes), pa.array(offsets)], schema=KEY_SCHEMA)
 
 
-def write_queues(path: Path, found: ScannedFile, begin: int, end: int) -> IndexObject:
+def write_queues(path: Path, scanned: ScannedFile, begin: int, end: int) -> IndexObject:
     """Write the queue entries of one log file into a local file."""
     writer = IndexWriter(path, QUEUE_INDEX)
-    bounds = found.bounds.tolist()
-    for queue, start, stop in zip(found.queues, bounds[:-1], bounds[1:], strict=True):
+    bounds = scanned.bounds.tolist()
+    for queue, start, stop in zip(scanned.queues, bounds[:-1], bounds[1:], strict=True):
         numbers, sizes = (
-            found.entries[name][start:stop] for name in ("queue_offset", "batch_size")
+            scanned.entries[name][start:stop] for name in ("queue_offset", "batch_size")
         )
-        writer.add_queue(_rows_of(queue, numbers, sizes, is_batch=queue in found.batch_queues))
+        writer.add_queue(_rows_of(queue, numbers, sizes, is_batch=queue in scanned.batch_queues))
         writer.add(
-            _entries_of(queue, {name: one[start:stop] for name, one in found.entries.items()})
+            _entries_of(
+                queue, {name: values[start:stop] for name, values in scanned.entries.items()}
+            )
         )
     return writer.finish(begin, end, 1)
 
@@ -518,18 +523,18 @@ def _merged_keys(archive: Archive, indexes: Sequence[ParquetIndex]) -> Iterator[
     """Yield all keys in order. Each step merges one range of hashes, so that memory does not grow with the archive."""
     rows = sum(index.part.rows for index in indexes)
     slices = max(-(-rows // _MERGED_ROWS), 1)
-    edges = [_HASHES * one // slices for one in range(slices + 1)]
+    edges = [_HASHES * number // slices for number in range(slices + 1)]
     for low, high in itertools.pairwise(edges):
-        found = [
+        tables = [
             archive.group(index, group, is_kept=False)
             for index in indexes
             for group in range(len(index.ranges))
             if index.least_hashes[group] < high and low <= index.greatest_hashes[group]
         ]
-        if not found:
+        if not tables:
             continue
-        hashes = np.concatenate([one.column("key_hash").to_numpy() for one in found])
-        offsets = np.concatenate([one.column("physical_offset").to_numpy() for one in found])
+        hashes = np.concatenate([table.column("key_hash").to_numpy() for table in tables])
+        offsets = np.concatenate([table.column("physical_offset").to_numpy() for table in tables])
         inside = (low <= hashes) & (hashes < high)
         if inside.any():
             yield _keys_of(*_sorted_keys(hashes[inside], offsets[inside]))

@@ -23,14 +23,16 @@ def commit(objects: ObjectStore, change: Change) -> Manifest:
     Raises StoreUnreachableError, StoreAccessError, FormatError, UsageError.
     """
     for _ in range(_MOST_TRIES):
-        found = objects.get(ARCHIVE_MANIFEST)
-        before = Archive.manifest_of(objects, found.data)
+        stored_manifest = objects.get(ARCHIVE_MANIFEST)
+        before = Archive.manifest_of(objects, stored_manifest.data)
         after = change(before)
         if after is None:
             return before
         after = _sealed(after, before.generation + 1)
         try:
-            objects.put_if_match(ARCHIVE_MANIFEST, _encoded(objects, after), found.version)
+            objects.put_if_match(
+                ARCHIVE_MANIFEST, _encoded(objects, after), stored_manifest.version
+            )
         except ObjectConflictError:
             # Another archiver has committed first. Apply the change to its manifest.
             continue

@@ -72,7 +72,7 @@ def _proof(archive: Archive, physical_offset: int, size: int) -> MessageProof:
 
 
 def _erasures(manifest: Manifest, file: LogFile) -> tuple[str, ...]:
-    return tuple(one.object for one in manifest.erasures if file.begin in one.begins)
+    return tuple(record.object for record in manifest.erasures if file.begin in record.begins)
 
 
 def verify_proof(path: str) -> VerifyReport:
@@ -106,11 +106,11 @@ def _report(
     except (ValueError, RecordError) as error:
         return VerifyReport(place, 1, 1, size, (f"{path}: {error}",))
     return VerifyReport(
-        place, 1, 1, size, message=_proven(proof, record, message, signature, erasures)
+        place, 1, 1, size, message=_proof_of(proof, record, message, signature, erasures)
     )
 
 
-def _proven(
+def _proof_of(
     proof: MessageProof, record: bytes, message: MessageExt, signature: Signature | None,
     erasures: tuple[str, ...],
 ) -> ProvenMessage:  # fmt: skip

@@ -41,9 +41,9 @@ class NewStore:
         for name in os.listdir(self.folder):
             if name not in log_folders:
                 DISK.remove_tree(self.folder / name)
-        kept = set(paths)
+        names = set(paths)
         for entry in list(DISK.tree_entries(self.folder)):
-            if not entry.is_folder and entry.name not in kept:
+            if not entry.is_folder and entry.name not in names:
                 DISK.delete(self.folder / entry.name)
 
     def finish(self, last: Sequence[str]) -> None:
@@ -66,16 +66,16 @@ class NewStore:
         """Undo the moves of a killed run. Raises UsageError if the target contains other files or a complete store."""
         moving = self._staging / _MOVING
         names = FileReader.text_of(moving).split("\n") if moving.exists() else []
-        moved = [name for name in os.listdir(self._target) if name != RESTORING_FOLDER]
+        entries = [name for name in os.listdir(self._target) if name != RESTORING_FOLDER]
         # A run that was killed after its last rename has finished the store, which may already be in use.
-        is_complete = moved and not any(self.folder.iterdir())
+        is_complete = entries and not any(self.folder.iterdir())
         is_ours = all(
             name in names and is_folder_name(name) and not (self.folder / name).exists()
-            for name in moved
+            for name in entries
         )
         if is_complete or not is_ours:
             raise _not_empty(self._target)
-        for name in moved:
+        for name in entries:
             DISK.rename(self._target / name, self.folder / name)
         DISK.sync_folder(self.folder)
         DISK.delete(moving)
@@ -96,10 +96,10 @@ def new_store(target: Path) -> Iterator[NewStore]:
     staging = target / RESTORING_FOLDER
     DISK.create_folder(staging)
     with locked(staging / _LOCK, "another restore is writing there", ["destination"]):
-        found = NewStore(target)
-        DISK.create_folder(found.folder)
-        found.take_back()
-        yield found
+        store = NewStore(target)
+        DISK.create_folder(store.folder)
+        store.take_back()
+        yield store
         DISK.remove_tree(staging)
     DISK.sync_folder(target)
 

@@ -132,8 +132,8 @@ class VerifyReport(Report):
         for problem in self.problems:
             yield f"damage: {printable(problem)}"
         if self.unused:
-            what = counted(len(self.unused), "object is", "objects are")
-            yield f"note: {what} unused; `reput archive` deletes unused objects that are a day old"
+            count = counted(len(self.unused), "object is", "objects are")
+            yield f"note: {count} unused; `reput archive` deletes unused objects that are a day old"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -69,12 +69,12 @@ def verify(place: str, options: dict[str, str] | None, progress: Progress = sile
         except StoreError as error:
             problems.append(_problem(error))
         size, objects = size + record.object_bytes, objects + 1
-    named = manifest.objects()
+    names = manifest.objects()
     unused = tuple(
-        one.name
+        entry.name
         for kind in ("log/", f"{KEY_INDEX}/", f"{QUEUE_INDEX}/")
-        for one in archive.objects.list(kind)
-        if one.name not in named
+        for entry in archive.objects.list(kind)
+        if entry.name not in names
     )
     return VerifyReport(place, len(manifest.log), objects, size, tuple(problems), unused)
 
@@ -192,16 +192,16 @@ def archived_files(
 
 
 def require_unchanged(
-    place: str, found: ArchivedFiles, options: dict[str, str] | None = None
+    place: str, files: ArchivedFiles, options: dict[str, str] | None = None
 ) -> None:
-    """Raise StoreChangedError if the archive no longer has the files `found`, which were compared with a store.
+    """Raise StoreChangedError if the archive no longer has `files`, which were compared with a store.
 
     Also raises StoreNotFoundError, StoreAccessError, FormatError.
     """
     archive = Archive(place, options, is_cached=False)
-    for entry in found.entries:
-        is_there = entry in archive.manifest.log
-        if not is_there or archive.objects.head(entry.object).size != entry.object_bytes:
+    for entry in files.entries:
+        is_listed = entry in archive.manifest.log
+        if not is_listed or archive.objects.head(entry.object).size != entry.object_bytes:
             raise StoreChangedError(
                 f"{archive.path(entry.object)}: changed after it was compared; nothing was "
                 f"deleted; run the command again"
@@ -238,23 +238,25 @@ def restore_store(
     """
     archive, target = Archive(place, options), Path(destination)
     check_empty(target)
-    chosen = _chosen(archive.manifest.log, begin_ms, end_ms)
-    if not chosen:
+    log_files = _files_of_time(archive.manifest.log, begin_ms, end_ms)
+    if not log_files:
         raise UsageError(
             f"{place}: has no log file with messages of this time", arguments=["begin", "end"]
         )
-    end = chosen[-1].end
+    end = log_files[-1].end
     snapshots = archive.manifest.snapshots
     # Use the first snapshot of the configuration that was archived after the log had grown to `end`. A later snapshot
     # may contain committed offsets beyond `end`.
-    fitting = [one for one in snapshots if one.log_end >= end][:1] or list(snapshots[-1:])
+    fitting = [snapshot for snapshot in snapshots if snapshot.log_end >= end][:1] or list(
+        snapshots[-1:]
+    )
     # Read the snapshot and the archive's settings before anything is written, because these reads may fail.
     files = read_snapshot(archive, fitting[0]) if fitting else {}
     config = archive.config
-    done, total = 0, sum(file.size for file in chosen)
+    done, total = 0, sum(file.size for file in log_files)
     with new_store(target) as new:
-        new.keep_only([file.path for file in chosen])
-        for file in chosen:
+        new.keep_only([file.path for file in log_files])
+        for file in log_files:
             progress("restore", done, total)
             _write_log(archive, file, new.folder / file.path)
             done += file.size
@@ -265,14 +267,16 @@ def restore_store(
         progress("offsets", 0, 1)
         reset = end_offsets(new.folder)
         progress("move", 0, 1)
-        new.finish(sorted({file.path.split("/")[0] for file in chosen}))
+        new.finish(sorted({file.path.split("/")[0] for file in log_files}))
     return RestoreReport(
-        place, str(target), len(chosen), total, sum(file.messages for file in chosen), chosen[0].begin, end,
+        place, str(target), len(log_files), total, sum(file.messages for file in log_files), log_files[0].begin, end,
         offsets_reset=reset,
     )  # fmt: skip
 
 
-def _chosen(log: tuple[LogFile, ...], begin_ms: int | None, end_ms: int | None) -> list[LogFile]:
+def _files_of_time(
+    log: tuple[LogFile, ...], begin_ms: int | None, end_ms: int | None
+) -> list[LogFile]:
     """Return the log files from the first to the last that may contain a message stored between two times.
 
     All files between the first and the last are included, because a log must not have holes.

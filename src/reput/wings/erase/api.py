@@ -80,11 +80,16 @@ def erase(
     key = None if signing_key is None else fspath(signing_key)
     place, purpose = fspath(store), Purpose(by, reason, key, hashes)
     if storage_of(place, storage_options)[0].is_archive:
-        given = {"output": output, "audit": audit, "leave_out": leave_out or None, "config": config}
-        if wrong := [name for name, value in given.items() if value is not None]:
+        arguments = {
+            "output": output,
+            "audit": audit,
+            "leave_out": leave_out or None,
+            "config": config,
+        }
+        if refused := [name for name, value in arguments.items() if value is not None]:
             raise UsageError(
-                f"{', '.join(wrong)}: cannot be used with an archive, which is changed in place",
-                arguments=wrong,
+                f"{', '.join(refused)}: cannot be used with an archive, which is changed in place",
+                arguments=refused,
             )
         return erase_from_archive(
             place,

@@ -73,7 +73,7 @@ class Choice:
                 arguments=["topics", "key", "query"],
             )
         for topic in self.topics:
-            if _is_brokers_own(topic):
+            if _is_internal(topic):
                 raise UsageError(
                     f"{topic}: is an internal topic of the broker, without messages of users",
                     arguments=["topics"],
@@ -87,14 +87,14 @@ class Choice:
         if self.topics:
             met &= _mask(pc.is_in(rows.column("topic"), pa.array(self.topics, pa.string())))
         if self.begin_ms is not None or self.end_ms is not None:
-            stored = rows.column("store_timestamp").cast(pa.int64())
+            times = rows.column("store_timestamp").cast(pa.int64())
             for bound, compare in ((self.begin_ms, pc.greater_equal), (self.end_ms, pc.less_equal)):
                 if bound is not None:
-                    met &= _mask(compare(stored, pa.scalar(bound * 1000, pa.int64())))
+                    met &= _mask(compare(times, pa.scalar(bound * 1000, pa.int64())))
         if self.keys:
-            wanted = pa.array(self.keys, pa.string())
-            met &= _holding(rows.column("keys"), wanted) | _holding(
-                rows.column("unique_keys"), wanted
+            keys = pa.array(self.keys, pa.string())
+            met &= _has_a_value(rows.column("keys"), keys) | _has_a_value(
+                rows.column("unique_keys"), keys
             )
         if self.query is not None and met.any():
             met[met] = _matching(rows.filter(pa.array(met)).column("properties"), self.query)
@@ -105,10 +105,10 @@ def _mask(array: pa.Array) -> Mask:
     return np.asarray(array.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _holding(lists: pa.ListArray, wanted: pa.Array) -> Mask:
+def _has_a_value(lists: pa.ListArray, values: pa.Array) -> Mask:
     met = np.zeros(len(lists), np.bool_)
-    found = pc.is_in(lists.flatten(), wanted)
-    met[pc.list_parent_indices(lists).filter(found).to_numpy()] = True
+    matches = pc.is_in(lists.flatten(), values)
+    met[pc.list_parent_indices(lists).filter(matches).to_numpy()] = True
     return met
 
 
@@ -125,13 +125,13 @@ def _matching(properties: pa.MapArray, query: str) -> Mask:
     rows = pa.table(columns, names=[str(number) for number in range(len(names))])
     rows = rows.append_column("row", pa.array(np.arange(len(rows))))
     met = np.zeros(len(rows), np.bool_)
-    for found in rows.group_by(rows.column_names[:-1]).aggregate([("row", "list")]).to_pylist():
+    for group in rows.group_by(rows.column_names[:-1]).aggregate([("row", "list")]).to_pylist():
         values = {
-            name: found[str(number)]
+            name: group[str(number)]
             for number, name in enumerate(names)
-            if found[str(number)] is not None
+            if group[str(number)] is not None
         }
-        met[found["row_list"]] = matches(values)
+        met[group["row_list"]] = matches(values)
     return met
 
 
@@ -190,10 +190,10 @@ class _Links:
     prepared: set[int] = field(default_factory=set)
 
     def count(self) -> int:
-        found: tuple[Collection[Any], ...] = (
+        identifiers: tuple[Collection[Any], ...] = (
             self.ids, self.message_ids, self.origins, self.halves, self.prepared,
         )  # fmt: skip
-        return sum(map(len, found))
+        return sum(map(len, identifiers))
 
 
 class _Messages:
@@ -251,13 +251,13 @@ class _Messages:
         return pc.map_lookup(self.column("properties"), pa.scalar(name), "last")
 
 
-def _among(array: pa.Array, wanted: pa.Array | Collection[Any]) -> Mask:
-    if array.null_count == len(array) or not len(wanted):
+def _among(array: pa.Array, values: pa.Array | Collection[Any]) -> Mask:
+    if array.null_count == len(array) or not len(values):
         return np.zeros(len(array), np.bool_)
-    if not isinstance(wanted, pa.Array):
-        wanted = pa.array(list(wanted), array.type)
-    # pc.is_in would match a null with a null, but `wanted` contains no null.
-    return _mask(pc.is_in(array, wanted))
+    if not isinstance(values, pa.Array):
+        values = pa.array(list(values), array.type)
+    # pc.is_in would match a null with a null, but `values` contains no null.
+    return _mask(pc.is_in(array, values))
 
 
 class Chooser:
@@ -277,7 +277,7 @@ class Chooser:
         self._batch_sizes: dict[int, int] = {}
         self._compressed: set[int] = set()
         self._whole: set[int] = set()
-        self._links, self._found = _Links(), ChosenMessages()
+        self._links, self._selection = _Links(), ChosenMessages()
         self._rows: set[tuple[int, int, bool]] = set()
         self._sought_counts: tuple[int, ...] = ()
         self._sought_ids: tuple[pa.Array, pa.Array] = pa.array([]), pa.array([])
@@ -306,9 +306,9 @@ class Chooser:
         # If a message was sent in a list of messages, its copies have only the unique key of the list (see `_Links`).
         # So `ids` may contain keys of lists. Do not erase by keys of lists, because a list may also contain messages
         # that are kept.
-        self._found.ids = self._links.ids - self._links.lists
-        self._found.message_ids = self._links.message_ids
-        return self._found
+        self._selection.ids = self._links.ids - self._links.lists
+        self._selection.message_ids = self._links.message_ids
+        return self._selection
 
     def _check_keys(self, log: LogListing) -> None:
         """Raise StoreError if the index shows that a record has lost one of the keys of the choice."""
@@ -332,12 +332,12 @@ class Chooser:
         # The second scan reads only the messages inside inner batches.
         if not self._batch_sizes:
             return
-        wanted = np.array(list(self._batch_sizes), np.int64)
+        batches = np.array(list(self._batch_sizes), np.int64)
         for rows in self._scan(phase, unwrap=True):
             if rows.is_batch.any():
                 at = int(rows.offsets[rows.is_batch][0])
                 raise self._refused(at, "the messages of a batch cannot be read")
-            inner = rows.rows.filter(pa.array(np.isin(rows.offsets, wanted)))
+            inner = rows.rows.filter(pa.array(np.isin(rows.offsets, batches)))
             if len(inner):
                 yield _Messages(inner), True
 
@@ -378,9 +378,9 @@ class Chooser:
         """Return a mask of the rows that are copies of found messages, or from which found messages were copied."""
         links = self._links
         if rows.lists.null_count < len(rows.lists):
-            is_known = _among(rows.lists, links.ids)
-            links.lists.update(rows.lists.filter(pa.array(is_known)).to_pylist())
-        ids, origins = self._sought()
+            is_linked = _among(rows.lists, links.ids)
+            links.lists.update(rows.lists.filter(pa.array(is_linked)).to_pylist())
+        ids, origins = self._links_to_search()
         met = _among(rows.ids, ids)
         for name in (ORIGIN_MESSAGE_ID, DEAD_LETTER_ORIGIN_ID):
             met |= _among(rows.origin(name), origins)
@@ -396,13 +396,13 @@ class Chooser:
             pc.or_(pc.equal(topics, TRACE_TOPIC), pc.starts_with(topics, TRACE_TOPIC_PREFIX))
         )
         if is_trace.any() and len(ids):
-            met |= is_trace & _holding(rows.column("keys"), ids)
+            met |= is_trace & _has_a_value(rows.column("keys"), ids)
         for topic in set(topics.unique().to_pylist()):
-            if _is_brokers_own(topic):
+            if _is_internal(topic):
                 met &= ~_mask(pc.equal(topics, topic))
         return met
 
-    def _sought(self) -> tuple[pa.Array, pa.Array]:
+    def _links_to_search(self) -> tuple[pa.Array, pa.Array]:
         """Return the unique keys that identify copies, and all ids that copies may name as their origin.
 
         Both are cached until new ids are found.
@@ -424,19 +424,19 @@ class Chooser:
         at = np.flatnonzero(met)
         if not len(at):
             return
-        chosen = _Messages(rows.rows.take(pa.array(at)))
+        matches = _Messages(rows.rows.take(pa.array(at)))
         places = list(
-            zip(chosen.offsets.tolist(), chosen.column("queue_offset").to_pylist(), strict=True)
+            zip(matches.offsets.tolist(), matches.column("queue_offset").to_pylist(), strict=True)
         )
         is_new = np.array([(*place, is_inner) not in self._rows for place in places], np.bool_)
         if not is_new.any():
             return
         self._rows.update((*place, is_inner) for place in places)
-        self._link(_Messages(chosen.rows.filter(pa.array(is_new))), is_inner)
+        self._link(_Messages(matches.rows.filter(pa.array(is_new))), is_inner)
 
     def _link(self, rows: _Messages, is_inner: bool) -> None:
         """Add newly found rows, and their identifiers."""
-        found, links = self._found, self._links
+        selection, links = self._selection, self._links
         offsets = rows.offsets.tolist()
         topics = rows.column("topic").to_pylist()
         if is_inner:
@@ -447,17 +447,17 @@ class Chooser:
                 # without some of the messages would have another length.
                 if offset in self._compressed:
                     self._whole.add(offset)
-                    found.inner.pop(offset, None)
+                    selection.inner.pop(offset, None)
                 elif offset not in self._whole:
-                    found.inner.setdefault(offset, set()).add(number)
-            for offset in set(offsets) - set(found.sizes):
-                found.sizes[offset] = self._batch_sizes[offset]
+                    selection.inner.setdefault(offset, set()).add(number)
+            for offset in set(offsets) - set(selection.sizes):
+                selection.sizes[offset] = self._batch_sizes[offset]
         else:
-            found.sizes.update(zip(offsets, rows.column("size").to_pylist(), strict=True))
+            selection.sizes.update(zip(offsets, rows.column("size").to_pylist(), strict=True))
             whole = rows.offsets[rows.is_batch].tolist()
             self._whole.update(whole)
             for offset in whole:
-                found.inner.pop(offset, None)
+                selection.inner.pop(offset, None)
             links.message_ids.update(rows.column("message_id").to_pylist())
             links.halves.update(
                 offset
@@ -469,21 +469,21 @@ class Chooser:
         # unique keys are not needed: unique keys serve to find copies of a message (such as retries), and trace
         # messages have no copies.
         is_trace = np.array([role_of_topic(topic) is Role.TRACE for topic in topics], np.bool_)
-        own = _Messages(rows.rows.filter(pa.array(~is_trace)))
-        links.ids.update(own.ids.drop_null().to_pylist())
-        links.lists.update(own.lists.drop_null().to_pylist())
+        messages = _Messages(rows.rows.filter(pa.array(~is_trace)))
+        links.ids.update(messages.ids.drop_null().to_pylist())
+        links.lists.update(messages.lists.drop_null().to_pylist())
         for name in (ORIGIN_MESSAGE_ID, DEAD_LETTER_ORIGIN_ID):
-            links.origins.update(own.origin(name).drop_null().to_pylist())
-        found.keys.update(own.column("keys").flatten().to_pylist())
-        counted = [
+            links.origins.update(messages.origin(name).drop_null().to_pylist())
+        selection.keys.update(messages.column("keys").flatten().to_pylist())
+        single_topics = [
             topic
             for topic, is_batch in zip(topics, rows.is_batch.tolist(), strict=True)
             if not is_batch
         ]
-        found.counts.update((_role(topic), topic) for topic in counted)
+        selection.counts.update((_role(topic), topic) for topic in single_topics)
 
 
-def _is_brokers_own(topic: str) -> bool:
+def _is_internal(topic: str) -> bool:
     """Return whether a topic has internal records that a broker needs, because it would lose messages without them."""
     return topic in OP_TOPICS or topic.startswith(REVIVE_TOPIC_PREFIX)
 

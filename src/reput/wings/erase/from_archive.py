@@ -69,20 +69,20 @@ class _ArchiveErasure:
         self._place, self._choice, self._purpose = place, choice, purpose
         self._options, self._progress = options, progress
         self._id = new_id()
-        self._seen: list[str] = []
+        self._listing: list[str] = []
 
     def run(self, plan_only: bool, tables: tuple[str, ...]) -> EraseReport:
         archive = Archive(self._place, self._options)
         self._objects = archive.objects
-        if not plan_only and (left := self._old_objects(archive.manifest)):
+        if not plan_only and (remains := self._old_objects(archive.manifest)):
             # Delete old objects of an earlier erasure, which was perhaps killed before it deleted them.
             cleared = commit(self._objects, _cleared)
-            self._delete_unnamed(left, cleared)
+            self._delete_unnamed(remains, cleared)
             archive = Archive(self._place, self._options)
         (log,) = find_logs([self._place], self._options)
         chooser = Chooser(self._place, self._choice, self._options, self._progress)
-        chosen = chooser.find()
-        eraser = Eraser(chosen, self._id)
+        selection = chooser.find()
+        eraser = Eraser(selection, self._id)
         # Bytes that belong to no message may be remains of an erased message. So files with such bytes are also
         # rewritten.
         concerned = [
@@ -90,10 +90,10 @@ class _ArchiveErasure:
             for file, entry in _files(log, archive.manifest)
             if len(eraser.within(file.start, file.end)) or _has_rest(archive, entry, chooser.ends)
         ]
-        report = plan_of(self._place, chosen, len(concerned))
-        if not chosen.sizes:
+        report = plan_of(self._place, selection, len(concerned))
+        if not selection.sizes:
             return report
-        report = looked_elsewhere(report, chosen, tables, self._options, self._progress)
+        report = looked_elsewhere(report, selection, tables, self._options, self._progress)
         if plan_only:
             return report
         changed = [
@@ -104,7 +104,7 @@ class _ArchiveErasure:
         record = self._write_record(archive, eraser, changed)
         manifest = self._commit(archive, eraser, changed, record)
         self._progress("delete", 0, 1)
-        self._delete_unnamed(self._seen, manifest)
+        self._delete_unnamed(self._listing, manifest)
         return replace(
             report, is_done=True, id=self._id, bare=eraser.bare,
             audit=archive.path(record.object), is_signed=self._purpose.signing_key is not None,
@@ -123,8 +123,8 @@ class _ArchiveErasure:
                 for run in eraser.runs(file, log.open_file):
                     writer.write(run.data, run.position)
             with FileReader(str(path)) as reader:
-                stored = upload_log(self._objects, entry.begin, reader, entry.data_bytes)
-        return entry, msgspec.structs.replace(entry, **stored._asdict())
+                location = upload_log(self._objects, entry.begin, reader, entry.data_bytes)
+        return entry, msgspec.structs.replace(entry, **location._asdict())
 
     def _write_record(
         self, archive: Archive, eraser: Eraser, changed: list[tuple[LogFile, LogFile]]
@@ -157,7 +157,7 @@ class _ArchiveErasure:
             self._progress("commit", 0, 1)
             # Only objects in this list are deleted later. List them before the commit, because objects that other
             # archivers upload afterwards may be in use.
-            self._seen = self._listed()
+            self._listing = self._list_objects()
             manifest = self._replaced(archive.manifest, now.manifest, new, done, record)
             # If the manifest does not record this erasure, nothing was committed, because another archiver has changed
             # an index. Then rewrite that index, and try again.
@@ -168,13 +168,13 @@ class _ArchiveErasure:
         )
 
     def _replaced(
-        self, began: Manifest, seen: Manifest, new: Mapping[LogFile, LogFile],
-        done: Mapping[str, Mapping[IndexObject, IndexObject]], record: ErasureObject,
+        self, began: Manifest, listed_from: Manifest, versions: Mapping[LogFile, LogFile],
+        indexes: Mapping[str, Mapping[IndexObject, IndexObject]], record: ErasureObject,
     ) -> Manifest:  # fmt: skip
-        """Replace the manifest, unless its indexes have changed since `seen`. Return the current manifest."""
+        """Replace the manifest, unless its indexes have changed since `listed_from`. Return the current manifest."""
 
         def change(manifest: Manifest) -> Manifest | None:
-            if not set(new) <= set(manifest.log):
+            if not set(versions) <= set(manifest.log):
                 raise StoreChangedError(
                     f"{self._place}: a log file was archived again meanwhile; run the command again"
                 )
@@ -185,12 +185,12 @@ class _ArchiveErasure:
                     f"{self._place}: another erasure changed the archive meanwhile; run the "
                     f"command again"
                 )
-            if (manifest.keys, manifest.queues) != (seen.keys, seen.queues):
+            if (manifest.keys, manifest.queues) != (listed_from.keys, listed_from.queues):
                 return None
             return msgspec.structs.replace(
-                _cleared(manifest), log=tuple(new.get(one, one) for one in manifest.log),
-                keys=tuple(done[KEY_INDEX].get(one, one) for one in manifest.keys),
-                queues=tuple(done[QUEUE_INDEX].get(one, one) for one in manifest.queues),
+                _cleared(manifest), log=tuple(versions.get(entry, entry) for entry in manifest.log),
+                keys=tuple(indexes[KEY_INDEX].get(entry, entry) for entry in manifest.keys),
+                queues=tuple(indexes[QUEUE_INDEX].get(entry, entry) for entry in manifest.queues),
                 erasures=(*manifest.erasures, record),
             )  # fmt: skip
 
@@ -202,21 +202,21 @@ class _ArchiveErasure:
         self._progress(kind, 0, 1)
         return merge_indexes(archive, (part,), kind, change)
 
-    def _listed(self) -> list[str]:
+    def _list_objects(self) -> list[str]:
         return [
-            found.name
+            entry.name
             for kind in ("log", KEY_INDEX, QUEUE_INDEX)
-            for found in self._objects.list(f"{kind}/")
+            for entry in self._objects.list(f"{kind}/")
         ]
 
-    def _old_objects(self, manifest: Manifest, listed: Iterable[str] | None = None) -> list[str]:
+    def _old_objects(self, manifest: Manifest, names: Iterable[str] | None = None) -> list[str]:
         """Return stored objects that an erasure has replaced, and that the manifest no longer names.
 
         Such an object is a log file or an index. Objects of log files that are not sealed are excluded, because another
         archiver may be uploading such an object. If an excluded object stays unused, `reput archive` deletes it after a
         day.
         """
-        begins = {begin for one in manifest.erasures for begin in one.begins}
+        begins = {begin for record in manifest.erasures for begin in record.begins}
         spans = [
             (file.begin, file.end)
             for file in manifest.log
@@ -224,23 +224,23 @@ class _ArchiveErasure:
         ]
         if not spans:
             return []
-        named, old = manifest.objects(), []
-        for name in self._listed() if listed is None else listed:
+        used, old = manifest.objects(), []
+        for name in self._list_objects() if names is None else names:
             place = _span_of(name)
             is_old = place is not None and any(
                 place[0] < end and begin < place[1] for begin, end in spans
             )
-            if is_old and name not in named:
+            if is_old and name not in used:
                 old.append(name)
         return old
 
-    def _delete_unnamed(self, listed: Iterable[str], manifest: Manifest) -> None:
+    def _delete_unnamed(self, names: Iterable[str], manifest: Manifest) -> None:
         """Delete the old objects (see `_old_objects`) that were listed before the commit.
 
         No later manifest can name the deleted objects. After messages in an archived log file were erased, no archiver
         uploads that log file again. If an archiver began to merge indexes before the commit, it discards the result.
         """
-        for name in self._old_objects(manifest, listed):
+        for name in self._old_objects(manifest, names):
             self._progress("delete", 0, 1)
             # Another erasure may have deleted the object already.
             with suppress(StoreNotFoundError):
@@ -258,15 +258,15 @@ def _span_of(name: str) -> tuple[int, int] | None:
     the range of a log file has only one offset, BEGIN.
     """
     kind, _, rest = name.partition("/")
-    first, *others = rest.split("-")
+    first, *fields = rest.split("-")
     begin = parse_offset_file_name(first)
-    if begin is None or not others:
+    if begin is None or not fields:
         return None
     # One offset is enough for the range of a log file, because the caller only tests whether the range overlaps with
     # whole log files.
     if kind == "log":
         return begin, begin + 1
-    end = parse_offset_file_name(others[0])
+    end = parse_offset_file_name(fields[0])
     return None if end is None else (begin, max(end, begin + 1))
 
 
@@ -306,13 +306,13 @@ def _row_changes(erased: Any) -> dict[str, Callable[[pa.Table], pa.Table]]:
         return rows.filter(pa.array(~is_erased(rows)))
 
     def queues(rows: pa.Table) -> pa.Table:
-        gone = is_erased(rows)
-        if not gone.any():
+        is_cleared = is_erased(rows)
+        if not is_cleared.any():
             return rows
         # Keep the tags codes of delayed messages, which are their delivery times.
-        gone &= rows.column("topic").to_numpy(zero_copy_only=False) != SCHEDULE_TOPIC
+        is_cleared &= rows.column("topic").to_numpy(zero_copy_only=False) != SCHEDULE_TOPIC
         number = rows.schema.get_field_index("tags_code")
-        codes = np.where(gone, 0, rows.column("tags_code").to_numpy())
+        codes = np.where(is_cleared, 0, rows.column("tags_code").to_numpy())
         return rows.set_column(number, rows.schema.field(number), pa.array(codes))
 
     return {KEY_INDEX: keys, QUEUE_INDEX: queues}

@@ -53,19 +53,19 @@ def erase_from_store(
             raise UsageError(
                 f"{record_path}: already exists; choose another file", arguments=["audit"]
             )
-    found = Chooser(store, choice, options, progress).find()
-    offsets = found.offsets
+    selection = Chooser(store, choice, options, progress).find()
+    offsets = selection.offsets
     files = sum(
         bool(((file.start <= offsets) & (offsets < file.end)).any()) for file in facts.log.files
     )
-    report = plan_of(store, found, files)
-    if not found.sizes:
+    report = plan_of(store, selection, files)
+    if not selection.sizes:
         return report
-    report = looked_elsewhere(report, found, tables, options, progress)
+    report = looked_elsewhere(report, selection, tables, options, progress)
     if plan_only or target is None or record_path is None:
         return report
     erasure_id = new_id()
-    eraser = Eraser(found, erasure_id)
+    eraser = Eraser(selection, erasure_id)
     copy = StoreCopy(facts, target, eraser, leave_out, progress)
 
     def record() -> None:

@@ -44,7 +44,7 @@ class _Patterns(NamedTuple):
 
 def find_mentions(
     store: str,
-    chosen: ChosenMessages,
+    selection: ChosenMessages,
     options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> tuple[tuple[Mention, ...], tuple[str, ...]]:
@@ -56,8 +56,8 @@ def find_mentions(
         One `Mention` for each topic in which something was found, and notes about ids, keys, bodies or encodings that
         were not searched for.
     """
-    bodies, notes = _bodies(store, chosen, options)
-    texts = {encode_utf8(text) for text in chosen.ids | chosen.keys}
+    bodies, notes = _bodies(store, selection, options)
+    texts = {encode_utf8(text) for text in selection.ids | selection.keys}
     # Short keys occur by chance in many other messages.
     words = {text for text in texts if len(text) >= LEAST_BYTES}
     if len(words) < len(texts):
@@ -72,7 +72,7 @@ def find_mentions(
             f"have more than {_MOST_SPELLED_BYTES >> 20} MiB"
         )
     patterns = _patterns(words, bodies.union(*map(spellings, spelled)) - words)
-    found: dict[str, tuple[int, int]] = {}
+    places: dict[str, tuple[int, int]] = {}
     if patterns is not None:
         reader = dataset(
             store, _COLUMNS, on_corrupt="skip", unwrap_batches=True, storage_options=options
@@ -81,30 +81,30 @@ def find_mentions(
         for batch in reader:
             done += len(batch)
             progress("mentions", done, done)
-            for topic, offset in _holders(batch, patterns, chosen):
-                count, first = found.get(topic, (0, offset))
-                found[topic] = count + 1, min(first, offset)
-    mentions = tuple(Mention(topic, *counted) for topic, counted in sorted(found.items()))
+            for topic, offset in _holders(batch, patterns, selection):
+                count, first = places.get(topic, (0, offset))
+                places[topic] = count + 1, min(first, offset)
+    mentions = tuple(Mention(topic, *place) for topic, place in sorted(places.items()))
     return mentions, tuple(notes)
 
 
 def _bodies(
-    store: str, chosen: ChosenMessages, options: Mapping[str, str] | None
+    store: str, selection: ChosenMessages, options: Mapping[str, str] | None
 ) -> tuple[set[bytes], list[str]]:
     """Return the decompressed bodies to search for, and a note if some were omitted."""
     limit = (
         f"bodies were not searched for in other messages: there are more than {_MOST_BODIES:,}, or "
         f"{_MOST_BODY_BYTES >> 20} MiB"
     )
-    if len(chosen.sizes) > _MOST_BODIES or sum(chosen.sizes.values()) > _MOST_BODY_BYTES:
+    if len(selection.sizes) > _MOST_BODIES or sum(selection.sizes.values()) > _MOST_BODY_BYTES:
         return set(), [limit]
     bodies: set[bytes] = set()
     size = 0
-    with MessageStore(store, storage_options=options) as opened:
-        for offset in chosen.offsets.tolist():
-            inner = chosen.inner.get(offset)
+    with MessageStore(store, storage_options=options) as reader:
+        for offset in selection.offsets.tolist():
+            inner = selection.inner.get(offset)
             try:
-                messages = unwrap(decode(opened.get_record(offset)))
+                messages = unwrap(decode(reader.get_record(offset)))
             # A damaged body cannot be decompressed, so there is nothing to search for.
             except CorruptMessageError:
                 continue
@@ -122,29 +122,29 @@ def _bodies(
 def spellings(data: bytes) -> set[bytes]:
     """Return a text in other encodings: in Base64, hexadecimal digits and UTF-16, and as escaped in JSON and URLs."""
     digits = data.hex().encode()
-    found = {digits, digits.upper()}
+    forms_ = {digits, digits.upper()}
     # A longer text that contains this one may have been encoded as Base64, in groups of three bytes. This text may
     # begin at the first, second or third byte of a group, so search for all three encodings.
     for shift in range(3):
         coded = b64encode(bytes(shift) + data)[-(-8 * shift // 6) : (shift + len(data)) * 8 // 6]
-        found |= {coded, coded.translate(_URL_SAFE)}
+        forms_ |= {coded, coded.translate(_URL_SAFE)}
     url = quote(data, safe="").encode()
-    found |= {url, quote(data).encode(), quote_plus(data).encode(), _lower_escapes(url)}
+    forms_ |= {url, quote(data).encode(), quote_plus(data).encode(), _lower_escapes(url)}
     with suppress(UnicodeDecodeError):
         text = data.decode()
-        found |= {text.encode("utf-16-le"), text.encode("utf-16-be")}
+        forms_ |= {text.encode("utf-16-le"), text.encode("utf-16-be")}
         for is_ascii in (True, False):
             string = json.dumps(text, ensure_ascii=is_ascii)[1:-1]
             forms = {string, string.replace("/", "\\/")}
             # A JSON document is often a string value in another JSON document. There, its backslashes and quotes are
             # escaped once more.
             forms |= {json.dumps(form, ensure_ascii=is_ascii)[1:-1] for form in forms}
-            found |= {form.encode() for form in forms}
-    return {form for form in found if len(form) >= _LEAST_SPELLED_BYTES} - {data}
+            forms_ |= {form.encode() for form in forms}
+    return {form for form in forms_ if len(form) >= _LEAST_SPELLED_BYTES} - {data}
 
 
 def _lower_escapes(url: bytes) -> bytes:
-    return re.sub(rb"%..", lambda found: found[0].lower(), url)
+    return re.sub(rb"%..", lambda escape: escape[0].lower(), url)
 
 
 def _patterns(words: set[bytes], bodies: set[bytes]) -> _Patterns | None:
@@ -161,34 +161,34 @@ def _patterns(words: set[bytes], bodies: set[bytes]) -> _Patterns | None:
 
 def _shorter(texts: Sequence[bytes]) -> npt.NDArray[np.int64]:
     """Return, for each of these sorted texts, the index of the longest other text that is a prefix of it, or -1."""
-    found = np.full(len(texts), -1, np.int64)
+    prefixes = np.full(len(texts), -1, np.int64)
     beginnings: list[int] = []
     for number, text in enumerate(texts):
         while beginnings and not text.startswith(texts[beginnings[-1]]):
             beginnings.pop()
         if beginnings:
-            found[number] = beginnings[-1]
+            prefixes[number] = beginnings[-1]
         beginnings.append(number)
-    return found
+    return prefixes
 
 
 def _holders(
-    rows: pa.RecordBatch, patterns: _Patterns, chosen: ChosenMessages
+    rows: pa.RecordBatch, patterns: _Patterns, selection: ChosenMessages
 ) -> Iterable[tuple[str, int]]:
     """Yield topic and physical offset of each remaining message that contains a pattern."""
     offsets = np.asarray(rows.column("physical_offset").to_numpy())
     marked = _marked(rows.column("body"), patterns)
     values = rows.column("properties")
-    held = _marked(values.items, patterns)
-    if held.any():
-        counts = np.concatenate([[0], np.cumsum(held)])[values.offsets.to_numpy()]
+    is_holder = _marked(values.items, patterns)
+    if is_holder.any():
+        counts = np.concatenate([[0], np.cumsum(is_holder)])[values.offsets.to_numpy()]
         marked |= np.diff(counts) > 0
     at = np.flatnonzero(marked)
     topics = rows.column("topic").take(pa.array(at)).to_pylist()
     numbers = rows.column("queue_offset").take(pa.array(at)).to_pylist()
     for topic, offset, number in zip(topics, offsets[at].tolist(), numbers, strict=True):
-        inner = chosen.inner.get(offset)
-        is_erased = offset in chosen.sizes if inner is None else number in inner
+        inner = selection.inner.get(offset)
+        is_erased = offset in selection.sizes if inner is None else number in inner
         if not is_erased:
             yield topic, offset
 

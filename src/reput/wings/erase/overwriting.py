@@ -42,8 +42,8 @@ class Eraser:
         without_keys: Physical offsets of records that have lost their keys.
     """
 
-    def __init__(self, found: ChosenMessages, erasure_id: str) -> None:
-        self._found, self._offsets = found, found.offsets
+    def __init__(self, selection: ChosenMessages, erasure_id: str) -> None:
+        self._selection, self._offsets = selection, selection.offsets
         names = [name.encode() for name in KEPT_PROPERTIES]
         kept_at = np.cumsum([0, *map(len, names)], dtype=np.int64)
         self._how = (
@@ -98,27 +98,27 @@ class Eraser:
 
     def _erase(self, data: Bytes, base: int, starts: Offsets) -> int:
         """Erase the chosen records in `data`, which begins at physical offset `base`. Return how many were erased."""
-        wanted = self.within(base, base + len(data))
-        wanted = wanted[np.isin(wanted, starts)]
-        whole, keeps_body, touched = [], [], []
-        for offset in wanted.tolist():
-            at, size = offset - base, self._found.sizes[offset]
-            raw, numbers = data[at : at + size].tobytes(), self._found.inner.get(offset)
+        offsets = self.within(base, base + len(data))
+        offsets = offsets[np.isin(offsets, starts)]
+        whole, keeps_body, partial = [], [], []
+        for offset in offsets.tolist():
+            at, size = offset - base, self._selection.sizes[offset]
+            raw, numbers = data[at : at + size].tobytes(), self._selection.inner.get(offset)
             digest = hashlib.sha256(raw).hexdigest()
             inner = None if numbers is None else tuple(sorted(numbers))
             self.erased.append(ErasedRecord(offset, size, digest, inner))
-            body_is_done, is_all = self._erase_inner(data, at, raw, numbers)
-            if is_all:
+            body_is_done, is_whole = self._erase_inner(data, at, raw, numbers)
+            if is_whole:
                 whole.append(at)
                 self.without_keys.append(offset)
                 keeps_body.append(body_is_done)
             else:
-                touched.append(at)
+                partial.append(at)
         self.bare += erase_records(
             data, np.array(whole, np.int64), np.array(keeps_body, np.uint8), *self._how
         )
-        seal_records(data, np.array(touched, np.int64))
-        return len(wanted)
+        seal_records(data, np.array(partial, np.int64))
+        return len(offsets)
 
     def _erase_inner(
         self, data: Bytes, at: int, raw: bytes, numbers: set[int] | None
@@ -133,17 +133,17 @@ class Eraser:
             return False, True
         batch = open_batch(raw, layout)
         inside = list(batch.spans())
-        chosen = [
+        erased = [
             span
             for number, span in enumerate(inside, batch.outer.queue_offset)
             if numbers is None or number in numbers
         ]
         body = at + layout.body_position
         self.bare += erase_inner(
-            data, np.array([body + span.body_at for span in chosen], np.int64),
-            np.array([body + span.end for span in chosen], np.int64), *self._how,
+            data, np.array([body + span.body_at for span in erased], np.int64),
+            np.array([body + span.end for span in erased], np.int64), *self._how,
         )  # fmt: skip
-        return True, len(chosen) == len(inside)
+        return True, len(erased) == len(inside)
 
 
 def _array(data: bytes) -> Bytes:

@@ -94,25 +94,25 @@ class EraseReport(Report):
     @property
     def is_complete(self) -> bool:
         """Return False if content of erased messages was found in other records of the log, or in table rows."""
-        return not self.mentions and not any(one.rows for one in self.tables)
+        return not self.mentions and not any(part.rows for part in self.tables)
 
     def lines(self) -> Iterator[str]:
-        count = sum(one.messages for one in self.messages)
+        count = sum(part.messages for part in self.messages)
         what = counted(count, "message")
         if not self.is_done:
             yield f"{printable(self.source)}: {what} would be erased; nothing was changed"
         else:
             into = f" in the copy {printable(self.destination)}" if self.destination else ""
             yield f"Erased {what} of {printable(self.source)}{into}"
-        for one in self.messages:
-            yield f"  {one.messages:>9,}  {one.role.replace('_', ' '):<11}  {printable(one.topic)}"
+        for part in self.messages:
+            yield f"  {part.messages:>9,}  {part.role.replace('_', ' '):<11}  {printable(part.topic)}"
         yield f"  {self.records:,} records, {format_size(self.record_bytes)}, in {counted(self.files, 'log file')}"
         if self.bare:
             yield f"note: {self.bare:,} messages are too short for a tombstone; their bodies are zeros"
         for mention in self.mentions:
-            is_one = mention.records == 1
+            is_single = mention.records == 1
             what = counted(mention.records, "other record")
-            holds, stays = ("contains", "stays") if is_one else ("contain", "stay")
+            holds, stays = ("contains", "stays") if is_single else ("contain", "stay")
             yield (
                 f"warning: {what} of {printable(mention.topic)} {holds} an erased key or body and "
                 f"{stays if self.is_done else 'would stay'}; the first is at physical offset {mention.first:,}"

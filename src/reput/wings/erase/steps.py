@@ -49,25 +49,25 @@ class Purpose:
         return None if self.signing_key is None else Signer.of(self.signing_key)
 
 
-def plan_of(source: str, found: ChosenMessages, files: int) -> EraseReport:
+def plan_of(source: str, selection: ChosenMessages, files: int) -> EraseReport:
     """Return the report of an erasure that is only planned."""
     # List ordinary messages first, then records of all other roles (such as retries and half messages).
-    counts = sorted(found.counts.items(), key=lambda item: (item[0][0] != "message", item[0]))
+    counts = sorted(selection.counts.items(), key=lambda item: (item[0][0] != "message", item[0]))
     return EraseReport(
         source, None, False, "", tuple(ErasedMessages(*name, count) for name, count in counts),
-        len(found.sizes), sum(found.sizes.values()), files,
+        len(selection.sizes), sum(selection.sizes.values()), files,
     )  # fmt: skip
 
 
 def looked_elsewhere(
-    report: EraseReport, chosen: ChosenMessages, tables: Sequence[str],
+    report: EraseReport, selection: ChosenMessages, tables: Sequence[str],
     options: Mapping[str, str] | None, progress: Progress,
 ) -> EraseReport:  # fmt: skip
     """Search remaining messages and table rows for erased content, and add what is found to a report."""
-    mentions, notes = find_mentions(report.source, chosen, options, progress)
+    mentions, notes = find_mentions(report.source, selection, options, progress)
     return replace(
         report, mentions=mentions, notes=notes,
-        tables=tuple(rows_in(table, chosen) for table in tables),
+        tables=tuple(rows_in(table, selection) for table in tables),
     )  # fmt: skip
 
 
@@ -78,10 +78,10 @@ def record_of(
     """Return the record of an erasure as bytes, signed if there is a key."""
     records = tuple(eraser.erased)
     if not purpose.has_hashes:
-        records = tuple(msgspec.structs.replace(one, sha256="") for one in records)
+        records = tuple(msgspec.structs.replace(entry, sha256="") for entry in records)
         # Omit hashes of whole files. If all other bytes of the file are known, such a hash could confirm a guessed
         # message.
-        files = tuple(msgspec.structs.replace(one, before="") for one in files)
+        files = tuple(msgspec.structs.replace(entry, before="") for entry in files)
     erasure = Erasure(
         id=erasure_id, erased_at=format_time(now_ms()), by=purpose.by or _this_user(),
         reason=purpose.reason, source=source, topics=choice.topics, records=records, files=files,

@@ -19,7 +19,7 @@ _BY_ID, _BY_PLACE = ("unique_key", "message_id"), ("topic", "physical_offset")
 
 
 def rows_in(
-    table: str, chosen: ChosenMessages, options: Mapping[str, str] | None = None
+    table: str, selection: ChosenMessages, options: Mapping[str, str] | None = None
 ) -> TableRows:
     """Count the rows of erased messages in the last commit of a table.
 
@@ -34,12 +34,14 @@ def rows_in(
             arguments=["tables"],
         )
     try:
-        return TableRows(table, sum(_count(one, table, chosen) for one in destination.datasets()))
+        return TableRows(
+            table, sum(_count(dataset, table, selection) for dataset in destination.datasets())
+        )
     except (OSError, pa.ArrowException) as error:
         raise StoreAccessError(f"{table}: cannot be read: {first_line(error)}") from None
 
 
-def _count(dataset: Any, table: str, chosen: ChosenMessages) -> int:
+def _count(dataset: Any, table: str, selection: ChosenMessages) -> int:
     names = set(dataset.schema.names)
     columns = [name for name in _BY_ID if name in names]
     if not columns:
@@ -50,18 +52,18 @@ def _count(dataset: Any, table: str, chosen: ChosenMessages) -> int:
                 "so its rows cannot be compared",
                 arguments=["tables"],
             )
-    return sum(int(met.sum()) for met in _met(dataset, columns, chosen))
+    return sum(int(met.sum()) for met in _met(dataset, columns, selection))
 
 
-def _met(dataset: Any, columns: list[str], chosen: ChosenMessages) -> Iterator[Any]:
+def _met(dataset: Any, columns: list[str], selection: ChosenMessages) -> Iterator[Any]:
     ids = {
-        "unique_key": pa.array(sorted(chosen.ids), pa.string()),
-        "message_id": pa.array(sorted(chosen.message_ids), pa.string()),
-        "topic": pa.array(sorted({topic for _, topic in chosen.counts}), pa.string()),
-        "physical_offset": pa.array(chosen.offsets),
+        "unique_key": pa.array(sorted(selection.ids), pa.string()),
+        "message_id": pa.array(sorted(selection.message_ids), pa.string()),
+        "topic": pa.array(sorted({topic for _, topic in selection.counts}), pa.string()),
+        "physical_offset": pa.array(selection.offsets),
     }
     for batch in dataset.to_batches(columns=columns):
-        found = [
+        conditions = [
             pc.is_in(batch.column(name).cast(ids[name].type), ids[name])
             .fill_null(False)
             .to_numpy(zero_copy_only=False)
@@ -70,6 +72,6 @@ def _met(dataset: Any, columns: list[str], chosen: ChosenMessages) -> Iterator[A
         # A row belongs to an erased message if one of its ids matches. Without ids, both topic and physical offset must
         # match.
         if columns[0] in _BY_ID:
-            yield np.logical_or.reduce(found)
+            yield np.logical_or.reduce(conditions)
         else:
-            yield np.logical_and.reduce(found)
+            yield np.logical_and.reduce(conditions)
