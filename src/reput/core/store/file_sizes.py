@@ -173,7 +173,7 @@ BROKER_NAMES = {kind.setting: kind.name for kind in QUEUE_SIZES} | {
 
 def sizes_of(facts: StoreFacts) -> FileSizes:
     path, given, storage, parts = facts.path, facts.given, facts.storage, facts.parts
-    survey = _Found()
+    survey = _SizeSurvey()
     files = chain.from_iterable(_files_in(folder, storage) for folder in facts.log_folders)
     queues = {_LOG: [_QueueFolder("", "", tuple(sorted(files)))]}
     for kind in QUEUE_SIZES:
@@ -226,7 +226,7 @@ class FileSizes(NamedTuple):
     odd_files: tuple[OddFile, ...]
 
 
-class _Shown(NamedTuple):
+class _SizeEvidence(NamedTuple):
     """The settings that were derived from the files of one kind, by field of StoreConfig.
 
     doubt  why these settings are uncertain; None if they are not
@@ -237,11 +237,11 @@ class _Shown(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Found:
+class _SizeSurvey:
     values: dict[str, int] = field(default_factory=dict)
     doubts: list[Doubt] = field(default_factory=list)
 
-    def add(self, size: _Shown) -> None:
+    def add(self, size: _SizeEvidence) -> None:
         self.values |= size.values
         if size.doubt is not None:
             self.doubts.append(size.doubt)
@@ -261,7 +261,7 @@ def _files_in(folder: str, storage: Storage) -> Iterator[_SizedFile]:
 
 def _size_of(
     kind: FileSize, queues: Sequence[_QueueFolder], store: str, storage: Storage
-) -> _Shown:
+) -> _SizeEvidence:
     """Derive the size of complete files from the distances between their names, else take the most frequent size.
 
     A file that is shorter than this size was truncated, and is ignored. So is an empty file, which was created just
@@ -269,7 +269,7 @@ def _size_of(
     """
     files = [file for queue in queues for file in queue.files if file.size]
     if not files:
-        return _Shown({})
+        return _SizeEvidence({})
     sizes = Counter(file.size for file in files)
     # Of equally frequent sizes, take the longest: files become shorter by truncation, but never longer.
     usual = max(sizes, key=lambda size: (sizes[size], size))
@@ -293,14 +293,14 @@ def _size_of(
     values = {kind.setting: size // kind.unit} if kind.fits(size) else {}
     apart = [after.path for before, after in pairs if (after.start - before.start) % size]
 
-    def doubtful(detail: str, which: Sequence[str]) -> _Shown:
+    def doubtful(detail: str, which: Sequence[str]) -> _SizeEvidence:
         doubt = Doubt(
             (kind.setting,),
             kind.name,
             f"the size of its {kind.title} is uncertain: {detail}",
             tuple(which),
         )
-        return _Shown(values, doubt)
+        return _SizeEvidence(values, doubt)
 
     if not values:
         which = [file.path for file in files if file.size == usual]
@@ -318,7 +318,7 @@ def _size_of(
     if len(files) == 1 and kind.entry_bytes and _was_cut(store, kind, queues, storage):
         detail = "the only file is full, but the log has later messages of its queue"
         return doubtful(detail, [files[0].path])
-    return _Shown(values)
+    return _SizeEvidence(values)
 
 
 def _was_cut(store: str, kind: FileSize, queues: Sequence[_QueueFolder], storage: Storage) -> bool:
@@ -356,13 +356,13 @@ def _index_files(folder: str, storage: Storage) -> list[tuple[str, int]]:
     return sorted((entry.path, size) for entry in names if (size := listed_size(entry)))
 
 
-def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
+def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _SizeEvidence:
     """Derive the numbers of slots and items from the IndexFiles with the most frequent size.
 
     `_size_of` explains which files count.
     """
     if not files:
-        return _Shown({})
+        return _SizeEvidence({})
     try:
         geometries = GeometryFinder(None, None, storage).find(list(files))
     except (ReputError, OSError) as error:
@@ -370,15 +370,15 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
         geometries = {}
     sizes = Counter(size for _, size in files)
 
-    def doubtful(detail: str, which: Sequence[str], values: dict[str, int]) -> _Shown:
+    def doubtful(detail: str, which: Sequence[str], values: dict[str, int]) -> _SizeEvidence:
         names = "maxHashSlotNum and maxIndexNum"
         whole = f"the numbers of slots and items of its IndexFiles are uncertain: {detail}"
-        return _Shown(values, Doubt(INDEX_SETTINGS, names, whole, tuple(which)))
+        return _SizeEvidence(values, Doubt(INDEX_SETTINGS, names, whole, tuple(which)))
 
     if not geometries:
         # All files have the size of a broker's default settings, so these settings apply.
         if sizes.keys() == {IndexGeometry.default().file_bytes}:
-            return _Shown({})
+            return _SizeEvidence({})
         return doubtful("no file shows them", [path for path, _ in files], {})
     size = max(geometries, key=lambda geometry: (sizes[geometry], geometry))
     values = dict(zip(INDEX_SETTINGS, geometries[size], strict=True))
@@ -389,7 +389,7 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
         return doubtful(
             f"only a minority has {size:,} bytes, the size of the longest", which, values
         )
-    return _Shown(values)
+    return _SizeEvidence(values)
 
 
 def _topics_of_form(facts: StoreFacts) -> Collection[str]:

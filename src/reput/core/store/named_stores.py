@@ -161,7 +161,7 @@ def _store(where: str, number: int, entry: Any) -> NamedStore:
     folder = os.path.dirname(where)
     config = None if config is None else _placed(folder, config)
     identity = {
-        **_stated(config),
+        **_settings_in(config),
         **{name: entry[name] for name in _OF_BROKER_CONFIG if name in entry},
     }
     placed = _placed(folder, path)
@@ -203,7 +203,7 @@ def _placed(folder: str, path: str) -> str:
     return path if is_elsewhere else os.path.join(folder, path)
 
 
-def _stated(config: str | None) -> dict[str, Any]:
+def _settings_in(config: str | None) -> dict[str, Any]:
     """Return cluster, broker and broker id from a broker's configuration.
 
     An unreadable file is ignored here; operations on the store report it.

@@ -47,7 +47,7 @@ def find_replicas(stores: Sequence[NamedStore]) -> Replicas:
             theirs = _log_of(replica)
             if log is None or theirs is None:
                 continue
-            is_equal, differs_at = _compared(log, theirs)
+            is_equal, differs_at = _compare(log, theirs)
             if differs_at is not None:
                 differing.append(differs(replica.path, differs_at, master.name))
             elif is_equal:
@@ -131,7 +131,7 @@ def _log_of(store: NamedStore) -> _Log | None:
         return None
 
 
-def _compared(ours: _Log, replica: _Log) -> tuple[bool, int | None]:
+def _compare(ours: _Log, replica: _Log) -> tuple[bool, int | None]:
     """Return whether the samples are equal, and the physical offset of the first difference."""
     has_equal = False
     try:

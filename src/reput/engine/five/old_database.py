@@ -50,8 +50,8 @@ def plan_old_numbers(
             with closing(RocksDatabase(database)) as old:
                 names = {Queue(end.topic, end.queue_id) for end in old.ends()}
                 names = names if queues is None else names & set(queues)
-                messages = _given(staged, names, log)
-                of_queue = {name: _compared(old, name, messages, log) for name in sorted(names)}
+                messages = _messages_of(staged, names, log)
+                of_queue = {name: _compare(old, name, messages, log) for name in sorted(names)}
     except (StoreError, MissingExtraError) as error:
         if is_transient(error):
             raise
@@ -82,7 +82,7 @@ def beginning_again(staged: Iterable[Path]) -> set[Queue]:
     return queues
 
 
-class _Given(NamedTuple):
+class _StatedOffsets(NamedTuple):
     """Physical offsets and stated queue offsets of a queue's messages, in log order."""
 
     offsets: _Numbers
@@ -90,28 +90,31 @@ class _Given(NamedTuple):
 
 
 class _AllGiven(NamedTuple):
-    queues: dict[Queue, _Given]
+    queues: dict[Queue, _StatedOffsets]
     elsewhere: list[OffsetRange]
 
 
-def _given(staged: Iterable[Path], names: Collection[Queue], log: LogPart) -> _AllGiven:
-    parts: dict[Queue, list[_Given]] = defaultdict(list)
+def _messages_of(staged: Iterable[Path], names: Collection[Queue], log: LogPart) -> _AllGiven:
+    parts: dict[Queue, list[_StatedOffsets]] = defaultdict(list)
     elsewhere: list[OffsetRange] = []
     placing = PlacedBatches(log)
     for path in staged if names else ():
         for batch in read_batches(str(path), _FIELDS, names):
             _, placed = placing.next(batch)
             elsewhere += [] if placed is None else placed.elsewhere
-            for queue, messages in _given_by(batch, placed):
+            for queue, messages in _stated_offsets(batch, placed):
                 if queue in names:
                     parts[queue].append(messages)
     queues = {
-        name: _Given(*map(np.concatenate, zip(*runs, strict=True))) for name, runs in parts.items()
+        name: _StatedOffsets(*map(np.concatenate, zip(*runs, strict=True)))
+        for name, runs in parts.items()
     }
     return _AllGiven(queues, elsewhere)
 
 
-def _given_by(batch: DispatchBatch, placed: Placement | None) -> Iterator[tuple[Queue, _Given]]:
+def _stated_offsets(
+    batch: DispatchBatch, placed: Placement | None
+) -> Iterator[tuple[Queue, _StatedOffsets]]:
     wrong: set[int] = set()
     if placed is not None:
         wrong = set(batch.messages["physical_offset"][~placed.is_good].tolist())
@@ -120,19 +123,19 @@ def _given_by(batch: DispatchBatch, placed: Placement | None) -> Iterator[tuple[
         if wrong:
             rows = np.array([offset not in wrong for offset in offsets.tolist()], np.bool_)
             offsets, numbers = offsets[rows], numbers[rows]
-        yield queue, _Given(offsets, numbers.astype(np.int64))
+        yield queue, _StatedOffsets(offsets, numbers.astype(np.int64))
 
 
-def _compared(old: RocksDatabase, name: Queue, messages: _AllGiven, log: LogPart) -> OldNumbers:
+def _compare(old: RocksDatabase, name: Queue, messages: _AllGiven, log: LogPart) -> OldNumbers:
     numbers, values = _old_entries(old, name)
     offsets = values["physical_offset"].astype(np.int64)
     # Entries outside the log, for example of expired messages, lead to no message.
     good = (offsets >= log.begin) & (offsets + values["size"] <= log.end) & (values["size"] > 0)
     numbers, values, offsets = numbers[good], values[good], offsets[good]
     none = np.empty(0, np.int64)
-    of_queue = messages.queues.get(name, _Given(none, none))
+    of_queue = messages.queues.get(name, _StatedOffsets(none, none))
     order = np.argsort(of_queue.offsets, kind="stable")
-    of_queue = _Given(of_queue.offsets[order], of_queue.stated[order])
+    of_queue = _StatedOffsets(of_queue.offsets[order], of_queue.stated[order])
     by_offset = np.argsort(offsets, kind="stable")
     rows = entry_of_each(of_queue.offsets, of_queue.stated, offsets[by_offset], numbers[by_offset])
     has_entry, result = rows >= 0, of_queue.stated.copy()
@@ -148,7 +151,7 @@ def _compared(old: RocksDatabase, name: Queue, messages: _AllGiven, log: LogPart
 
 def _place_missing(
     name: Queue,
-    messages: _Given,
+    messages: _StatedOffsets,
     result: _Numbers,
     has_entry: npt.NDArray[np.bool_],
     lost: _Numbers,

@@ -65,7 +65,8 @@ class DatabaseBuild:
                 # Several RocksDB table files may have entries of one queue. The newest entry may be in any of them.
                 newest[queue] = max(newest.get(queue, place), place)
         report.queues = len(newest)
-        refused, old_entries = sum(one.refused for one in tables), sum(one.kept for one in tables)
+        refused = sum(result.refused for result in tables)
+        old_entries = sum(result.old_entries for result in tables)
         report.queue_entries_dropped = replaced.total() + refused
         if old_entries:
             report.note(

@@ -28,14 +28,14 @@ _Offsets = npt.NDArray[np.uint64]
 class RocksTableWritten(NamedTuple):
     """The result of one table task.
 
-    path      the file; None if the table would be empty
-    entries   entries in the table
-    replaced  for each queue, the number of entries that were replaced by a later entry with the same queue offset
-    ends      the newest entry of each queue in this table
-    stop      physical offset after the newest message
-    refused   number of messages that get no new entry, because the queue offset that they state already has an entry,
-              or is out of order (see `reput.engine.compare.placement`)
-    kept      number of old entries whose messages cannot be read
+    path         the file; None if the table would be empty
+    entries      entries in the table
+    replaced     for each queue, the number of entries that were replaced by a later entry with the same queue offset
+    ends         the newest entry of each queue in this table
+    stop         physical offset after the newest message
+    refused      number of messages that get no new entry, because the queue offset that they state already has an
+                 entry, or is out of order (see `reput.engine.compare.placement`)
+    old_entries  number of old entries whose messages cannot be read
     """
 
     path: str | None
@@ -44,7 +44,7 @@ class RocksTableWritten(NamedTuple):
     ends: list[QueueEnd]
     stop: int
     refused: int = 0
-    kept: int = 0
+    old_entries: int = 0
 
 
 def write_rocksdb_table(job: WriteJob, task: QueueTask) -> RocksTableWritten:

@@ -177,24 +177,24 @@ def read_runs(path: str) -> tuple[list[str], QueueRuns]:
 
 
 def read_batches(
-    path: str, fields: Sequence[str], wanted: Collection[Queue] | None = None
+    path: str, fields: Sequence[str], selection: Collection[Queue] | None = None
 ) -> Iterator[DispatchBatch]:
     """Yield the batches of a file. Read only the parts of a batch that are listed in `fields`.
 
     `fields` lists fields of `DispatchBatch.messages`, and may also list 'key_hash' and 'multi', the other arrays of a
     DispatchBatch. Fields of `messages` that are not listed have undefined values; arrays that are not listed are empty.
-    If the file has none of the `wanted` queues, no batch is yielded.
+    If the file has none of the queues in `selection`, no batch is yielded.
     """
     with StagedFiles.reading(path) as local, FileReader(local) as reader:
-        yield from _batches(reader, path, fields, wanted)
+        yield from _batches(reader, path, fields, selection)
 
 
 def read_section(
-    path: str, start: int, stop: int, fields: Sequence[str], wanted: Collection[Queue]
+    path: str, start: int, stop: int, fields: Sequence[str], selection: Collection[Queue]
 ) -> Iterator[DispatchBatch]:
     """Yield the batches that a BatchFileWriter wrote to bytes [start, stop) of a file. See `read_batches`."""
     section = _Section(StagedFiles.read_range(path, start, stop - start))
-    yield from _batches(section, path, fields, wanted)
+    yield from _batches(section, path, fields, selection)
 
 
 class _Section:
@@ -214,12 +214,12 @@ _Readable = FileReader | _Section
 
 
 def _batches(
-    reader: _Readable, path: str, fields: Sequence[str], wanted: Collection[Queue] | None
+    reader: _Readable, path: str, fields: Sequence[str], selection: Collection[Queue] | None
 ) -> Iterator[DispatchBatch]:
     footer = _read_footer(reader, path)
     every = list(map(queue_of, footer["queues"]))
-    # If few queues are wanted, most files have none of them. Then return before any column is read.
-    if wanted is not None and not any(queue in wanted for queue in every):
+    # If few queues are selected, most files have none of them. Then return before any column is read.
+    if selection is not None and not any(queue in selection for queue in every):
         return
     for batch in footer["batches"]:
         rows, keys, multi = batch["rows"]

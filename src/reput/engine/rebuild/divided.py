@@ -70,7 +70,7 @@ def divide(scanned: str, plan: str, parts: str, task: DivideTask) -> None:
 
 
 def divided_batches(
-    parts: str, files: int, pack: int, fields: Sequence[str], wanted: Collection[Queue]
+    parts: str, files: int, pack: int, fields: Sequence[str], selection: Collection[Queue]
 ) -> Iterator[DispatchBatch]:
     """Yield the batches of one pack (a group of queues that one task writes) from the divided files, in log order.
 
@@ -81,7 +81,7 @@ def divided_batches(
         path = _path(parts, number)
         first, stop = _numbers(path, pack * _NUMBER_BYTES, 2 * _NUMBER_BYTES)
         for begin, end in _numbers(path, first, stop - first).reshape(-1, 2).tolist():
-            yield from read_section(path, begin, end, fields, wanted)
+            yield from read_section(path, begin, end, fields, selection)
 
 
 def _numbers(path: str, position: int, length: int) -> _Numbers:

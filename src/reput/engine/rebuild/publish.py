@@ -20,18 +20,11 @@ from reput.engine.rebuild.staging_bucket import BucketStaging
 from reput.engine.rebuild.write_files import index_part
 from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError, UsageError
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
-from reput.format.file_names import (
-    BATCH_QUEUE_FOLDER,
-    CHECKPOINT_FILE,
-    CONSUME_QUEUE_FOLDER,
-    EXTENSION_FOLDER,
-    INDEX_FOLDER,
-)
+from reput.format.file_names import CHECKPOINT_FILE, INDEX_FOLDER, QUEUE_FOLDERS
 from reput.io import DISK, ObjectStore, StagedFiles, at_once
 
 # Pauses between listings, six seconds in total: some servers list a new object only after a delay.
 _PAUSES_S = (0.1, 1.0, 5.0)
-_QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
 
 
 class StagedFile(NamedTuple):
@@ -104,7 +97,7 @@ class BucketTarget:
         """
         self._output, self._staging, self._checkpoint = output, staging, checkpoint
         self.run_tasks: RunTasks | None = None  # The driver sets this attribute before `commit`.
-        queues = () if only == "index" else _QUEUE_FOLDERS
+        queues = () if only == "index" else QUEUE_FOLDERS
         self._folders = (*queues, *(() if only == "consumequeue" else (INDEX_FOLDER,)))
         self._index: Mapping[int, str] = {}
         self._staged = 0

@@ -174,10 +174,10 @@ class FileQueues:
         old_entries = older = 0
         for result in written:
             if isinstance(result, QueuesWritten):
-                report.queue_entries += result.taken
+                report.queue_entries += result.entries
                 report.queue_entries_dropped += result.dropped
                 report.queue_blanks += result.blanks
-                old_entries += result.kept
+                old_entries += result.old_entries
                 older += result.older
         if older:
             report.note(

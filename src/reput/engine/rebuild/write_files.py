@@ -36,7 +36,12 @@ from reput.engine.rebuild.queue_plan import QueueTask, positions_before, read_pl
 from reput.engine.writer import ExtendedQueueFiles, LogPart, OldQueue
 from reput.errors import StoreAccessError, StoreError
 from reput.format.dtypes import MESSAGE_DTYPE
-from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
+    QUEUE_FOLDERS,
+)
 from reput.format.index_file import IndexHeader
 from reput.io import DISK, LOCAL, Disk, StagedFiles, Storage
 from reput.kernels.rows import new_rows
@@ -95,18 +100,18 @@ class IndexFileWritten(NamedTuple):
 class QueuesWritten(NamedTuple):
     """The numbers of entries and files that a task wrote.
 
-    taken    entries that were added to queues
-    dropped  entries that got no place in a queue
-    blanks   pre-blank entries in place of lost messages
-    kept     old entries whose messages are lost
-    objects  files staged in object storage
-    older    messages that need no entry, because they are older than their queue
+    entries      entries that were added to queues
+    dropped      entries that got no place in a queue
+    blanks       pre-blank entries in place of lost messages
+    old_entries  old entries whose messages are lost
+    objects      files staged in object storage
+    older        messages that need no entry, because they are older than their queue
     """
 
-    taken: int
+    entries: int
     dropped: int
     blanks: int = 0
-    kept: int = 0
+    old_entries: int = 0
     objects: int = 0
     older: int = 0
 
@@ -238,7 +243,7 @@ def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
             )  # fmt: skip
             result = QueuesWritten(count, dropped, 0, old_entries)
         for name in pack:
-            for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER):
+            for kind in QUEUE_FOLDERS:
                 _publish(
                     queue_folder(attempt / kind, *name), queue_folder(Path(job.new, kind), *name)
                 )
@@ -309,7 +314,7 @@ def _write_over_old(
     job: WriteJob, batches: Batches, pack: Collection[Queue], attempt: Path
 ) -> QueuesWritten:
     old = {name: _old_queue(job, name, attempt) for name in pack}
-    queues = _compared(batches, old)
+    queues = _compare(batches, old)
     _, total = _walk(job, batches, queues)
     for name, queue in queues.items():
         if queue.position is None:
@@ -321,7 +326,7 @@ def _write_over_old_extended(
     job: WriteJob, batches: Batches, pack: Collection[Queue], attempt: Path
 ) -> QueuesWritten:
     old = {name: _old_queue(job, name, attempt, with_units=True) for name in pack}
-    queues = _compared(batches, old)
+    queues = _compare(batches, old)
     files = {name: queue.found for name, queue in old.items()}
     ends = {name: queue.position or 0 for name, queue in queues.items()}
     units = ExtendedQueueFiles.cut_units(files, ends, job.config, Disk())
@@ -348,7 +353,7 @@ def _old_queue(job: WriteJob, name: Queue, attempt: Path, *, with_units: bool = 
 _KINDS = (CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER)
 
 
-def _compared(batches: Batches, old: dict[Queue, OldQueue]) -> dict[Queue, ConsumeQueueWriter]:
+def _compare(batches: Batches, old: dict[Queue, OldQueue]) -> dict[Queue, ConsumeQueueWriter]:
     """Compare the old queues with all messages in `batches`, and return writers that append to these queues."""
     for batch in batches(_QUEUE_FIELDS):
         for number, name in enumerate(batch.queues):
