@@ -19,7 +19,7 @@ from reput.format.commit_log import MessageExt
 from reput.format.message_id import decode_offset_id
 
 # A notebook shows this many messages of an answer.
-_MOST_SHOWN = 20
+_MOST_ROWS = 20
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -80,12 +80,14 @@ class QueryResult:
     def _repr_html_(self) -> str:
         """Return HTML for notebooks: the first messages, and whether there are more."""
         names = ("topic", "queue_id", "queue_offset", "physical_offset", "store_timestamp", "body")
-        shown = [[getattr(each, name) for name in names] for each in self.messages[:_MOST_SHOWN]]
-        for row in shown:
+        rows = [
+            [getattr(message, name) for name in names] for message in self.messages[:_MOST_ROWS]
+        ]
+        for row in rows:
             row[4] = time_of(row[4])
-        covered = "all could be read" if self.is_complete else "not all could be read"
+        coverage = "all could be read" if self.is_complete else "not all could be read"
         more = "" if self.cursor is None else ", and there are more"
-        return table_of(f"{len(self.messages):,} messages{more}; {covered}", names, shown)
+        return table_of(f"{len(self.messages):,} messages{more}; {coverage}", names, rows)
 
 
 class RecordProgress(NamedTuple):
@@ -243,13 +245,13 @@ class PulledRecords(NamedTuple):
     unreadable: tuple[UnreadableMessages, ...] = ()
 
 
-def answer_in_words(found: QueryResult | QueryRecords, after: str) -> Iterator[str]:
+def answer_in_words(answer: QueryResult | QueryRecords, after: str) -> Iterator[str]:
     """Yield sentences about the number of messages and the coverage. `after` names the argument that takes a cursor."""
-    count = len(found.messages if isinstance(found, QueryResult) else found.records)
+    count = len(answer.messages if isinstance(answer, QueryResult) else answer.records)
     messages = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
-    more = f", and there are more: continue with {after} {found.cursor}"
-    yield f"{messages}." if found.cursor is None else messages + more
-    yield from coverage_in_words(found.coverage)
+    more = f", and there are more: continue with {after} {answer.cursor}"
+    yield f"{messages}." if answer.cursor is None else messages + more
+    yield from coverage_in_words(answer.coverage)
 
 
 def coverage_in_words(coverage: Coverage) -> Iterator[str]:
@@ -276,9 +278,9 @@ def coverage_in_words(coverage: Coverage) -> Iterator[str]:
 
 def _bases(coverage: Coverage) -> str:
     """Return how many of the used IndexFiles are proven or spot-checked, such as `2 proven, 1 spot-checked`."""
-    spot_checked = coverage.spot_checked_files
-    proven = coverage.indexed_files - coverage.archive_indexes - spot_checked
-    counts = ((proven, Basis.PROVEN), (spot_checked, Basis.SPOT_CHECKED))
+    checked_files = coverage.spot_checked_files
+    proven_files = coverage.indexed_files - coverage.archive_indexes - checked_files
+    counts = ((proven_files, Basis.PROVEN), (checked_files, Basis.SPOT_CHECKED))
     return ", ".join(f"{count:,} {basis}" for count, basis in counts if count)
 
 
@@ -291,7 +293,7 @@ def coverage_fields(coverage: Coverage) -> dict[str, Any]:
         "spot_checked_files": coverage.spot_checked_files,
         "scanned_bytes": coverage.scanned_bytes,
         "inner_messages": coverage.inner_messages,
-        "problems": [one.as_json() for one in coverage.problems],
+        "problems": [problem.as_json() for problem in coverage.problems],
         "notes": list(coverage.notes),
     }
 

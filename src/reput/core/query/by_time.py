@@ -255,11 +255,11 @@ def _read(
     except (CorruptMessageError, FormatError, RecordError):
         # Reading one by one shows which messages cannot be read.
         pass
-    found: list[_QueuePosition] = []
+    positions: list[_QueuePosition] = []
     mark = len(problems)
     for offset in reversed(range(start, stop)):
         try:
-            found += _places([store.get_by_queue(*queue, offset)], bounds)
+            positions += _places([store.get_by_queue(*queue, offset)], bounds)
         except MessageNotFoundError as error:
             # The message has expired.
             if offset < store.min_queue_offset(*queue, check=False):
@@ -267,7 +267,7 @@ def _read(
             problems.append(Finding(Kind.MISSING_LOG_FILE, f"{queue[0]}/{queue[1]}", str(error)))
         except CorruptMessageError as error:
             # An entry that is not in the order of its queue leads to another message than the missing one.
-            newer = found[-1].physical_offset if found else _AT_THE_END
+            newer = positions[-1].physical_offset if positions else _AT_THE_END
             is_placed = error.physical_offset < newer and _is_after(store, queue, offset, error)
             problem = _problem(error)
             problems.append(problem if is_placed else replace(problem, physical_offset=None))
@@ -275,7 +275,7 @@ def _read(
             problems.append(_problem(error))
         if len(problems) - mark > _MOST_PROBLEMS:
             break
-    return found[::-1]
+    return positions[::-1]
 
 
 def _is_after(
@@ -294,10 +294,12 @@ def _is_after(
 def _places(messages: Iterable[MessageExt], bounds: _Bounds) -> list[_QueuePosition]:
     return [
         _QueuePosition(
-            one.physical_offset, one.size_bytes, one if one.size_bytes <= _KEPT_BYTES else None
+            message.physical_offset,
+            message.size_bytes,
+            message if message.size_bytes <= _KEPT_BYTES else None,
         )
-        for one in messages
-        if bounds.takes(one)
+        for message in messages
+        if bounds.takes(message)
     ]
 
 

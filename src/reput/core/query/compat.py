@@ -69,12 +69,12 @@ class Effort:
     """The number of steps that an answer may still take. A step is an IndexFile, an item, or 4 KiB of records."""
 
     def __init__(self, most: int) -> None:
-        self._left = most
+        self._steps = most
 
     def spend(self, steps: int = 1) -> None:
         """Count steps. Raises EffortError if too few are left."""
-        self._left -= steps
-        if self._left < 0:
+        self._steps -= steps
+        if self._steps < 0:
             raise EffortError
 
 
@@ -82,12 +82,12 @@ class KnownEnd:
     """The end of a log. All readers of a store share it, because finding it takes a walk over the last files.
 
     Attributes:
-        found: the log files at the time of the last search, and the end that it found
+        state: the log files at the time of the last search, and the end that it found
         guard: lock of the reader that searches for a later end
     """
 
     def __init__(self) -> None:
-        self.found: tuple[tuple[CommitLogFile, ...], int] = ((), 0)
+        self.state: tuple[tuple[CommitLogFile, ...], int] = ((), 0)
         self.guard = Lock()
 
 
@@ -100,15 +100,15 @@ class BrokerView:
     def __init__(
         self,
         log: CommitLogReader,
-        known: KnownEnd | None = None,
+        shared_end: KnownEnd | None = None,
         *,
         whole_records: bool = False,
     ) -> None:
         """View a log as a broker does. For `whole_records` see `recovered_end`."""
-        self._log, self._known = log, known or KnownEnd()
+        self._log, self._shared_end = log, shared_end or KnownEnd()
         self._whole_records = whole_records
         self._end: int | None = None
-        self._seen: tuple[int, bytes] = (-1, b"")
+        self._last_read: tuple[int, bytes] = (-1, b"")
         self._effort: Effort | None = None
 
     def begin(self, effort: Effort | None = None) -> None:
@@ -117,7 +117,7 @@ class BrokerView:
         `effort` limits the total number of steps of all later reads. With `effort`, the method `end` raises EffortError
         if it would have to search for the end of the log.
         """
-        self._end, self._seen, self._effort = None, (-1, b""), effort
+        self._end, self._last_read, self._effort = None, (-1, b""), effort
 
     def end(self) -> int:
         """Return the offset at which a broker that starts now would end the log."""
@@ -127,31 +127,33 @@ class BrokerView:
 
     def _find_end(self) -> int:
         now = self._log.files
-        files, end = self._known.found
+        files, end = self._shared_end.state
         if (files is now or files == now) and self._is_unwritten(end):
             # Nothing was appended since the end was found. Later calls need not compare the files one by one.
-            self._known.found = now, end
+            self._shared_end.state = now, end
             return end
         if self._effort is not None:
             # A search for the end takes an unknown number of steps. Do not begin it if steps are limited.
             raise EffortError
-        with self._known.guard:
+        with self._shared_end.guard:
             # Another reader may have found the end while this one waited for the lock.
-            files, end = self._known.found
+            files, end = self._shared_end.state
             floor = now[-_RECOVERED_FILES:][0].start
             # If the files before `end` are the same as in the last search, check only the bytes after `end`, where
             # messages may have been appended.
-            is_checked = all(file in files for file in now if file.end > floor and file.start < end)
-            start = max(floor, end) if is_checked else floor
+            has_same_files = all(
+                file in files for file in now if file.end > floor and file.start < end
+            )
+            start = max(floor, end) if has_same_files else floor
             end = recovered_end(self._log, start, whole_records=self._whole_records)
-            self._known.found = now, end
+            self._shared_end.state = now, end
         return end
 
     def _is_unwritten(self, physical_offset: int) -> bool:
         """Return whether nothing is written at an offset yet. This takes only one small read."""
         file = self._log.file_at(physical_offset)
-        nothing = bytes(BLANK_BYTES)
-        return file is not None and self._log.read(file, physical_offset, BLANK_BYTES) == nothing
+        blank = bytes(BLANK_BYTES)
+        return file is not None and self._log.read(file, physical_offset, BLANK_BYTES) == blank
 
     def store_timestamp(self, physical_offset: int) -> int | None:
         """Return the store time of the message that `lookMessageByOffset` returns; None if that method returns null.
@@ -215,7 +217,7 @@ class BrokerView:
 
         A broker does not compare the physical offset that the record states.
         """
-        begin, data = self._seen
+        begin, data = self._last_read
         if begin == physical_offset:
             with suppress(RecordError):
                 layout = locate(data, 0, len(data))
@@ -224,10 +226,10 @@ class BrokerView:
 
     def _read(self, file: CommitLogFile, physical_offset: int, length: int) -> bytes:
         """Return bytes of a file. Several calls for one record read the file once."""
-        begin, data = self._seen
+        begin, data = self._last_read
         if begin != physical_offset or len(data) < length:
             data = self._log.read(file, physical_offset, max(length, _READ_BYTES))
-            self._seen = physical_offset, data
+            self._last_read = physical_offset, data
         return data if len(data) == length else data[:length]
 
 
@@ -273,7 +275,7 @@ def query_offset(
     if max_num < 0:
         raise UsageError(f"max_num must be at least 0, not {max_num}", arguments=["max_num"])
     max_num = min(max_num, store.config.max_query_messages)
-    wanted = key_hash(index_key(topic, key))
+    target_hash = key_hash(index_key(topic, key))
     offsets: list[int] = []
     last: IndexHeader | None = None
     for file in reversed(store.index.current()):
@@ -282,7 +284,7 @@ def query_offset(
         header = file.header()
         last = last or header
         if is_time_matched(header, begin, end):
-            _select(file, header, wanted, max_num, begin, end, offsets, effort)
+            _select(file, header, target_hash, max_num, begin, end, offsets, effort)
         # Older files cannot contain newer messages unless a clock was set back. The broker stops here even then.
         if header.begin_timestamp < begin or len(offsets) >= max_num:
             break
@@ -298,7 +300,7 @@ def is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
 
 
 def select_physical_offsets(
-    file: IndexFileReader, wanted: int, max_num: int, begin: int, end: int
+    file: IndexFileReader, target_hash: int, max_num: int, begin: int, end: int
 ) -> list[int]:
     """Return what IndexFile.selectPhyOffset finds in one file: physical offsets of a hash in a time window.
 
@@ -307,14 +309,14 @@ def select_physical_offsets(
     In RocketMQ: timeMatched.
     """
     offsets: list[int] = []
-    _select(file, file.header(), wanted, max_num, begin, end, offsets, None)
+    _select(file, file.header(), target_hash, max_num, begin, end, offsets, None)
     return offsets
 
 
 def _select(
     file: IndexFileReader,
     header: IndexHeader,
-    wanted: int,
+    target_hash: int,
     max_num: int,
     begin: int,
     end: int,
@@ -322,7 +324,7 @@ def _select(
     effort: Effort | None,
 ) -> None:
     """Append to `offsets` what IndexFile.selectPhyOffset finds: the physical offsets of a hash in the time window."""
-    item, count = file.slot(wanted % file.hash_slots), header.next_item
+    item, count = file.slot(target_hash % file.hash_slots), header.next_item
     if not 0 < item <= count or count <= 1:
         return
     # A damaged chain may be a circle, so the steps are counted.
@@ -336,7 +338,7 @@ def _select(
             return
         # The broker knows times only in whole seconds after the file's begin timestamp.
         timestamp = wrap_int64(header.begin_timestamp + time_diff_s * 1000)
-        if found_hash == wanted and begin <= timestamp <= end:
+        if found_hash == target_hash and begin <= timestamp <= end:
             offsets.append(offset)
         if not 0 < previous <= count or previous == item or timestamp < begin:
             return
@@ -392,12 +394,12 @@ def query_records(
     `query_message`.
     """
     found = query_message(store, view, topic, key, max_num, begin, end, effort)
-    records, left = list[bytes](), max_bytes
+    records, budget_bytes = list[bytes](), max_bytes
     for offset in reversed(found.physical_offsets):
         with suppress(MessageNotFoundError):
             records.append(view.record(offset))
-            left -= len(records[-1])
-            if left < 0 and len(records) > 1:
+            budget_bytes -= len(records[-1])
+            if budget_bytes < 0 and len(records) > 1:
                 return found, records[-2::-1], True
     return found, records[::-1], False
 

@@ -55,7 +55,7 @@ class Question(NamedTuple):
     end: int | None = None
 
 
-_NOTHING = Question()
+_NO_QUESTION = Question()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Coverage:
     problems: tuple[Finding, ...]
     inner_messages: int | None = None
     notes: tuple[str, ...] = ()
-    asked: Question = _NOTHING
+    asked: Question = _NO_QUESTION
     proven: tuple[OffsetRange, ...] = ()
 
     @property
@@ -115,8 +115,8 @@ class Coverage:
     @property
     def archive_indexes(self) -> int:
         """Return how many of the indexes that the answer used belong to an archive."""
-        found = {part.index_file for part in self.indexed}
-        return sum(name.startswith(ARCHIVED_KEYS) for name in found)
+        files = {part.index_file for part in self.indexed}
+        return sum(name.startswith(ARCHIVED_KEYS) for name in files)
 
     @property
     def spot_checked_files(self) -> int:
@@ -203,16 +203,16 @@ class Evidence:
         # Every query calls this, so the usual answer, without damage, takes the short ways.
         unplaced: list[Finding] = []
         placed: list[Finding] = []
-        asked = [log]
+        question_ranges = [log]
         if self.damage:
             damage = list(dict.fromkeys(self.damage))
             unplaced = [lost for lost in damage if lost.physical_offset is None]
             # A lost end follows the range, and was asked as well.
             ends = [lost for lost in damage if lost.kind is Kind.LOST_LOG_END]
-            asked = sorted([log, *map(_bytes_of, ends)])
-            others = (lost for lost in damage if lost not in ends and lost not in unplaced)
-            placed = [*ends, *within_range(others, log)]
-        ranges = OffsetRange.merged(asked)
+            question_ranges = sorted([log, *map(_bytes_of, ends)])
+            damaged = (lost for lost in damage if lost not in ends and lost not in unplaced)
+            placed = [*ends, *within_range(damaged, log)]
+        ranges = OffsetRange.merged(question_ranges)
         searched = [*map(_range_of, self._indexed), *self._scanned, *self._excluded, *self._queued]
         # A scan finds all messages. So only the ranges of the index and the queues need the further searches.
         further = [[*self._scanned, *self._excluded, *read] for read in self._further.values()]
@@ -220,7 +220,7 @@ class Evidence:
         holes = list(map(_bytes_of, placed))
         if holes:
             proven = tuple(part for whole in proven for part in whole.without(holes))
-        given = question or _NOTHING
+        limits = question or _NO_QUESTION
         coverage = Coverage(
             log=log,
             indexed=tuple(self._indexed),
@@ -229,7 +229,7 @@ class Evidence:
             problems=tuple(self.problems),
             inner_messages=inner_messages,
             notes=tuple(notes),
-            asked=Question(ranges, given.topics, given.begin, given.end),
+            asked=Question(ranges, limits.topics, limits.begin, limits.end),
             proven=proven,
         )
         if proven == ranges:
@@ -255,25 +255,36 @@ def joined(coverages: Sequence[Coverage], log: OffsetRange | None = None) -> Cov
     answer, by default from the beginning of the oldest range to the end of the newest one.
     """
     if log is None:
-        starts, stops = [one.log.start for one in coverages], [one.log.stop for one in coverages]
+        starts, stops = (
+            [coverage.log.start for coverage in coverages],
+            [coverage.log.stop for coverage in coverages],
+        )
         log = OffsetRange(min(starts, default=0), max(stops, default=0))
-    inner = [one.inner_messages for one in coverages if one.inner_messages is not None]
-    asked = OffsetRange.merged(sorted(part for one in coverages for part in one.asked.ranges))
-    holes = [part for one in coverages for part in one.unproven]
+    inner = [
+        coverage.inner_messages for coverage in coverages if coverage.inner_messages is not None
+    ]
+    ranges = OffsetRange.merged(
+        sorted(part for coverage in coverages for part in coverage.asked.ranges)
+    )
+    holes = [part for coverage in coverages for part in coverage.unproven]
     topics: frozenset[str] | None = frozenset()
-    for one in coverages:
-        known, other = topics, one.asked.topics
-        topics = None if known is None or other is None else known | other
+    for coverage in coverages:
+        topics_before, further = topics, coverage.asked.topics
+        topics = None if topics_before is None or further is None else topics_before | further
     return Coverage(
         log=log,
-        indexed=tuple(dict.fromkeys(part for one in coverages for part in one.indexed)),
-        scanned=newest_first(part for one in coverages for part in one.scanned),
-        unreadable=tuple(dict.fromkeys(part for one in coverages for part in one.unreadable)),
-        problems=tuple(dict.fromkeys(part for one in coverages for part in one.problems)),
+        indexed=tuple(dict.fromkeys(part for coverage in coverages for part in coverage.indexed)),
+        scanned=newest_first(part for coverage in coverages for part in coverage.scanned),
+        unreadable=tuple(
+            dict.fromkeys(part for coverage in coverages for part in coverage.unreadable)
+        ),
+        problems=tuple(dict.fromkeys(part for coverage in coverages for part in coverage.problems)),
         inner_messages=max(inner, default=None),
-        notes=tuple(dict.fromkeys(note for one in coverages for note in one.notes)),
-        asked=coverages[0].asked._replace(ranges=asked, topics=topics) if coverages else _NOTHING,
-        proven=tuple(part for whole in asked for part in whole.without(holes)),
+        notes=tuple(dict.fromkeys(note for coverage in coverages for note in coverage.notes)),
+        asked=coverages[0].asked._replace(ranges=ranges, topics=topics)
+        if coverages
+        else _NO_QUESTION,
+        proven=tuple(part for whole in ranges for part in whole.without(holes)),
     )
 
 

@@ -49,7 +49,7 @@ def unwrap(message: MessageExt) -> tuple[MessageExt, ...]:
     """
     if not is_inner_batch(message):
         return (message,)
-    return tuple(_messages(_opened(message)))
+    return tuple(_messages(_decompress(message)))
 
 
 class InnerSpan(NamedTuple):
@@ -99,10 +99,10 @@ def open_batch(record: bytes, layout: RecordLayout) -> OpenBatch:
 
     Raises CorruptMessageError for an unreadable body.
     """
-    return _opened(decode_located(record, layout))
+    return _decompress(decode_located(record, layout))
 
 
-def _opened(message: MessageExt) -> OpenBatch:
+def _decompress(message: MessageExt) -> OpenBatch:
     body = sent_body(message)
     if body.error is not None:
         raise _corrupt(message, body.error)
@@ -132,33 +132,33 @@ def inner_records(
     head = record[layout.position : layout.body_position - _LENGTH.size]
     after_body = layout.body_position + layout.body_bytes
     topic = record[after_body : layout.properties_position - PROPERTIES.size]
-    return [_record(head, topic, layout, one, is_sound) for one in _messages(batch)]
+    return [_record(head, topic, layout, inner, is_sound) for inner in _messages(batch)]
 
 
 def _record(
     head: bytes, topic: bytes, layout: RecordLayout, message: MessageExt, is_sound: bool
 ) -> InnerRecord:
-    made = bytearray(head)
+    data = bytearray(head)
     # A deliberately wrong CRC marks messages of a damaged batch as damaged.
     crc = message.body_crc if is_sound else message.body_crc ^ 1
-    _LENGTH.pack_into(made, BODY_CRC_POSITION, crc)
-    _LENGTH.pack_into(made, FLAG_POSITION, message.flag)
-    _OFFSET.pack_into(made, QUEUE_OFFSET_POSITION, message.queue_offset)
-    _LENGTH.pack_into(made, SYS_FLAG_POSITION, message.sys_flag)
-    body_position = len(made) + _LENGTH.size
-    made += _LENGTH.pack(len(message.body)) + message.body + topic
-    made += PROPERTIES.pack(len(message.properties_bytes)) + message.properties_bytes
+    _LENGTH.pack_into(data, BODY_CRC_POSITION, crc)
+    _LENGTH.pack_into(data, FLAG_POSITION, message.flag)
+    _OFFSET.pack_into(data, QUEUE_OFFSET_POSITION, message.queue_offset)
+    _LENGTH.pack_into(data, SYS_FLAG_POSITION, message.sys_flag)
+    body_position = len(data) + _LENGTH.size
+    data += _LENGTH.pack(len(message.body)) + message.body + topic
+    data += PROPERTIES.pack(len(message.properties_bytes)) + message.properties_bytes
     return InnerRecord(
-        bytes(made),
+        bytes(data),
         layout._replace(
             position=0,
-            total_bytes=len(made),
+            total_bytes=len(data),
             sys_flag=message.sys_flag,
             store_timestamp_position=layout.store_timestamp_position - layout.position,
             body_position=body_position,
             body_bytes=len(message.body),
             topic_position=body_position + len(message.body) + len(topic) - layout.topic_bytes,
-            properties_position=len(made) - len(message.properties_bytes),
+            properties_position=len(data) - len(message.properties_bytes),
             properties_bytes=len(message.properties_bytes),
         ),
     )

@@ -78,12 +78,15 @@ class InnerBatches:
     @property
     def damage(self) -> list[Finding]:
         """Return the ranges that could not be read or unwrapped."""
-        return [*self.unreadable, *(one for of_topic in self.unopened.values() for one in of_topic)]
+        return [
+            *self.unreadable,
+            *(damage for of_topic in self.unopened.values() for damage in of_topic),
+        ]
 
-    def find(self, start: int, stop: int, is_wanted: IsWanted) -> list[LocatedRecord]:
+    def find(self, start: int, stop: int, matches: IsWanted) -> list[LocatedRecord]:
         """Return the wanted messages of a range. Raises as `messages` does."""
-        found = self.messages(start, stop)
-        return [one.located for one in found if is_wanted(one.located.keyed())]
+        messages = self.messages(start, stop)
+        return [message.located for message in messages if matches(message.located.keyed())]
 
     def messages(self, start: int, stop: int) -> Iterator[InnerMessage]:
         """Yield the inner messages of records that begin in [start, stop). A record must begin at `start`.

@@ -85,12 +85,12 @@ _QUICK_STEPS = 256
 
 def notes_on(topic: str, put_aside: Iterable[MessageExt]) -> tuple[str, ...]:
     """Return notes on messages of this topic that a broker put into other topics: one note per other topic."""
-    found = {one.topic for one in put_aside if one.properties.get(REAL_TOPIC) == topic}
+    places = {message.topic for message in put_aside if message.properties.get(REAL_TOPIC) == topic}
     return tuple(
         f"A message with this key that was sent to {topic} is in {place}: {reason}. "
         "`reput trace` shows its history."
         for place, reason in _REASONS.items()
-        if place in found
+        if place in places
     )
 
 
@@ -142,7 +142,7 @@ class MessageStore(StoreReader):
                     raise lost.as_error() from None
                 raise
 
-        return self._following(locate)
+        return self._retry_after_expiry(locate)
 
     def _lost_at(self, physical_offset: int) -> Finding | None:
         """Return the finding for the lost part of the log that may have had a message at an offset, else None.
@@ -155,9 +155,9 @@ class MessageStore(StoreReader):
         file, lost = log.file_at(physical_offset), log.holes()
         if file is not None:
             lost += self.known_ranges.learn(file).damage
-        for each in lost:
-            if each.start <= physical_offset < each.stop:
-                return each
+        for part in lost:
+            if part.start <= physical_offset < part.stop:
+                return part
         end = self.known_ranges.end()
         return self.lost_end(end) if physical_offset >= end else None
 
@@ -239,9 +239,9 @@ class MessageStore(StoreReader):
         """
         bounds = _bounds(begin, end, limit, after)
         topics = None if topic is None else (topic,)
-        wanted = self._wanted_key(topic, key)
-        found = self._search(wanted, topics, **bounds, max_bytes=max_bytes)
-        return self._noted(found, topic, key, **bounds)
+        predicate = self._wanted_key(topic, key)
+        answer = self._search(predicate, topics, **bounds, max_bytes=max_bytes)
+        return self._noted(answer, topic, key, **bounds)
 
     @checked
     def query_steps(
@@ -261,9 +261,9 @@ class MessageStore(StoreReader):
         self.check_open()
         bounds = _bounds(begin, end, limit, after)
         topics = None if topic is None else (topic,)
-        wanted, unindexed = self._wanted_key(topic, key), self._unindexed(topics)
+        predicate, unindexed = self._wanted_key(topic, key), self._unindexed(topics)
         steps = search_steps(
-            self.commit_log, self._planner, wanted, unindexed, **bounds, max_bytes=max_bytes
+            self.commit_log, self._planner, predicate, unindexed, **bounds, max_bytes=max_bytes
         )
         return (
             (
@@ -273,7 +273,7 @@ class MessageStore(StoreReader):
         )
 
     def _noted(
-        self, found: QueryRecords, topic: str | None, key: str, **bounds: int | None
+        self, answer: QueryRecords, topic: str | None, key: str, **bounds: int | None
     ) -> QueryRecords:
         """Add notes: on a search in all topics, whether these are known; on an empty answer, undelivered messages.
 
@@ -281,21 +281,21 @@ class MessageStore(StoreReader):
         these messages, because that would be slow.
         """
         if topic is None and (on_topics := self.notes_on_topics()):
-            notes = (*found.coverage.notes, *on_topics)
-            return found._replace(coverage=replace(found.coverage, notes=notes))
-        if found.records or topic is None or topic in WAITING_TOPICS:
-            return found
+            notes = (*answer.coverage.notes, *on_topics)
+            return answer._replace(coverage=replace(answer.coverage, notes=notes))
+        if answer.records or topic is None or topic in WAITING_TOPICS:
+            return answer
         places = WAITING_TOPICS.intersection(self.queues.topics())
         if not places:
-            return found
+            return answer
         search = Search(
             self.commit_log, KeyAnywherePredicate(tuple(places), key),
             begin=bounds.get("begin"), end=bounds.get("end"), after=bounds.get("after"),
             limit=_MOST_WAITING, most_scanned_bytes=_MOST_SCANNED_BYTES,
         )  # fmt: skip
-        elsewhere = self._following(lambda: search.run(self._planner), looks_itself=True)
+        elsewhere = self._retry_after_expiry(lambda: search.run(self._planner), looks_itself=True)
         notes = notes_on(topic, (record.message() for record in elsewhere.records))
-        return found._replace(coverage=replace(found.coverage, notes=notes))
+        return answer._replace(coverage=replace(answer.coverage, notes=notes))
 
     def _unindexed(self, batch_topics: Collection[str] | None) -> Unindexed:
         """Describe the messages that a query must find without an index.
@@ -327,10 +327,10 @@ class MessageStore(StoreReader):
         the offset in the id has this id. A unique key is searched for in `topic`, or in all topics of
         the log. If no message has an id in lower case, the id in upper case is searched. Raises as `query` does.
         """
-        first, *others = spellings(message_id)
+        first, *further_spellings = spellings(message_id)
         result = self._find_by_id(first, topic)
-        for other in others if not result.messages else ():
-            then = self._find_by_id(other, topic)
+        for spelling in further_spellings if not result.messages else ():
+            then = self._find_by_id(spelling, topic)
             result = replace(then, coverage=joined([result.coverage, then.coverage]))
         return result
 
@@ -345,8 +345,8 @@ class MessageStore(StoreReader):
                 arguments=["topic"],
             )
         batch_topics = None if topic is None else topics
-        found = self._search(UniqueKeyPredicate(topics, message_id), batch_topics)
-        result = self._noted(found, topic, message_id).decoded()
+        records = self._search(UniqueKeyPredicate(topics, message_id), batch_topics)
+        result = self._noted(records, topic, message_id).decoded()
         # Without a message, the id may be that of an unreadable message. Then the answer is incomplete.
         place = None if result.messages else coverage_of_id(self, message_id)
         if place is None or place.is_complete:
@@ -380,7 +380,7 @@ class MessageStore(StoreReader):
         self, topic: str, key: str, max_num: int, begin: int, end: int
     ) -> QueryMessageResult:
         """Return the answer of the broker's DefaultMessageStore.queryMessage, collisions included."""
-        return self._following(
+        return self._retry_after_expiry(
             lambda: query_message(self, self._view, topic, key, max_num, begin, end)
         )
 
@@ -394,8 +394,8 @@ class MessageStore(StoreReader):
         value of the result states whether records were omitted for this reason. Raises CorruptMessageError, and the
         errors of `query_message`.
         """
-        asked = topic, key, max_num, begin, end, max_bytes
-        return self._following(lambda: query_records(self, self._view, *asked))
+        arguments = topic, key, max_num, begin, end, max_bytes
+        return self._retry_after_expiry(lambda: query_records(self, self._view, *arguments))
 
     def quick_query(
         self, topic: str, key: str, max_num: int, begin: int, end: int, max_bytes: int
@@ -405,9 +405,11 @@ class MessageStore(StoreReader):
         It takes longer with many IndexFiles, a frequent key or large messages. It also takes longer if another process
         has written to the log since its end was last searched for.
         """
-        asked, effort = (topic, key, max_num, begin, end, max_bytes), Effort(_QUICK_STEPS)
+        arguments, effort = (topic, key, max_num, begin, end, max_bytes), Effort(_QUICK_STEPS)
         try:
-            return self._following(lambda: query_records(self, self._view, *asked, effort))
+            return self._retry_after_expiry(
+                lambda: query_records(self, self._view, *arguments, effort)
+            )
         except EffortError:
             return None
 
@@ -417,7 +419,7 @@ class MessageStore(StoreReader):
         Finding it is slow, so it is kept for later calls of `query_message` until the log grows.
         """
         self._view.begin()
-        return self._following(self._view.end)
+        return self._retry_after_expiry(self._view.end)
 
     @checked
     def pull(
@@ -477,7 +479,7 @@ class MessageStore(StoreReader):
                 return self._pull(topic, queue_id, begin, most, tags, most_bytes, skipped)
 
             # Refresh the log, and check that the store is open.
-            self._following(lambda: None)
+            self._retry_after_expiry(lambda: None)
             return pull_records(
                 self, QueuePlace(topic, queue_id, position), max_messages, tags, max_bytes, plain
             )
@@ -500,7 +502,7 @@ class MessageStore(StoreReader):
         from reput.core.query.pull_records import quick_records
 
         # Refresh the log, and check that the store is open.
-        self._following(lambda: None)
+        self._retry_after_expiry(lambda: None)
         place = QueuePlace(topic, queue_id, queue_offset)
         return quick_records(self, place, max_messages, tags, max_bytes)
 
@@ -517,24 +519,24 @@ class MessageStore(StoreReader):
         """Pull once. If `skipped` is a list, messages that are missing at an end of the queue are reported there."""
 
         def read() -> Pulled:
-            found = pull(
+            result = pull(
                 self, topic, queue_id, queue_offset, max_messages, tags, max_bytes,
                 self._ends.check_gap,
             )  # fmt: skip
             try:
-                if found.status == PullStatus.NO_NEW_MESSAGE:
+                if result.status == PullStatus.NO_NEW_MESSAGE:
                     self._ends.check(topic, queue_id)
-                elif found.status == PullStatus.OFFSET_TOO_SMALL:
+                elif result.status == PullStatus.OFFSET_TOO_SMALL:
                     self._ends.check_begin(topic, queue_id)
             except FormatError as error:
-                end = error.resume_offset = found.next_begin_offset
+                end = error.resume_offset = result.next_begin_offset
                 if skipped is None:
                     raise
                 # Messages that were skipped at the queue's end are the cause.
                 if skipped and skipped[-1].end == end:
-                    return found
+                    return result
                 skipped.append(UnreadableMessages(topic, queue_id, end, end, finding_of(error)))
-            return found
+            return result
 
         try:
             return self._of_queue(topic, queue_id, read)
@@ -590,7 +592,7 @@ class MessageStore(StoreReader):
                 self._ends.check_begin(topic, queue_id)
             return self.queues.queue(topic, queue_id).min_queue_offset(self.commit_log.min_offset)
 
-        return self._of_queue(topic, queue_id, find) if check else self._following(find)
+        return self._of_queue(topic, queue_id, find) if check else self._retry_after_expiry(find)
 
     @checked
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
@@ -619,22 +621,22 @@ class MessageStore(StoreReader):
         def find() -> int:
             log_begin = self.commit_log.min_offset
             times = queue_times(self, topic, queue_id)
-            found, queue = times.first_since(time, log_begin), times.queue
-            if not check or found <= 0:
-                return found
-            self._check_lost(queue, range(found), time, None)
+            offset, queue = times.first_since(time, log_begin), times.queue
+            if not check or offset <= 0:
+                return offset
+            self._check_lost(queue, range(offset), time, None)
             # If the queue has lost its first entries, the wanted message may be before the first remaining entry. The
-            # slow check for lost entries is needed only if `found` is the offset of the first remaining entry.
-            if found <= queue.min_queue_offset(log_begin):
+            # slow check for lost entries is needed only if `offset` is the offset of the first remaining entry.
+            if offset <= queue.min_queue_offset(log_begin):
                 self._ends.check_begin(topic, queue_id)
             else:
-                self._check_before(queue, found)
-            if found >= queue.max_queue_offset():
+                self._check_before(queue, offset)
+            if offset >= queue.max_queue_offset():
                 # The queue may have lost its last entries.
                 self._ends.check(topic, queue_id)
-            return found
+            return offset
 
-        return self._of_queue(topic, queue_id, find) if check else self._following(find)
+        return self._of_queue(topic, queue_id, find) if check else self._retry_after_expiry(find)
 
     def _check_before(self, queue: QueueReader, queue_offset: int) -> None:
         """Raise FormatError or CorruptMessageError if the message before a queue offset cannot be read.
@@ -676,16 +678,16 @@ class MessageStore(StoreReader):
 
         def find() -> int:
             times = queue_times(self, topic, queue_id)
-            found, queue = times.end_until(time, self.commit_log.min_offset), times.queue
+            offset, queue = times.end_until(time, self.commit_log.min_offset), times.queue
             if check:
                 most = queue.max_queue_offset()
-                if found >= most:
+                if offset >= most:
                     # The queue may have lost its last entries.
                     self._ends.check(topic, queue_id)
-                self._check_lost(queue, range(found, most), None, time)
-            return found
+                self._check_lost(queue, range(offset, most), None, time)
+            return offset
 
-        return self._of_queue(topic, queue_id, find) if check else self._following(find)
+        return self._of_queue(topic, queue_id, find) if check else self._retry_after_expiry(find)
 
     @checked
     def spans_by_time(self, topic: str, queue_id: int, begin: int, end: int) -> list[range]:
@@ -694,14 +696,16 @@ class MessageStore(StoreReader):
         Both times are inclusive. If clocks were set back, messages from outside this window may lie between messages
         from inside it. The ranges exclude most of the messages from outside. Raises as `pull` does.
         """
-        return self._following(lambda: queue_times(self, topic, queue_id).spans(begin, end))
+        return self._retry_after_expiry(
+            lambda: queue_times(self, topic, queue_id).spans(begin, end)
+        )
 
     def topics(self) -> list[str]:
         """Return the topics that have ConsumeQueues, sorted.
 
         Raises StoreAccessError, and StoreNotFoundError if the store is gone.
         """
-        return self._following(self.queues.topics)
+        return self._retry_after_expiry(self.queues.topics)
 
     @checked
     def list_queues(self, topic: str | None = None) -> list[tuple[str, int]]:
@@ -709,14 +713,14 @@ class MessageStore(StoreReader):
 
         Raises StoreAccessError, and StoreNotFoundError if the store is gone.
         """
-        return self._following(lambda: self.queues.list(topic))
+        return self._retry_after_expiry(lambda: self.queues.list(topic))
 
     def begin_offset(self) -> int:
         """Return the physical offset of the first byte that has not expired. Raises StoreAccessError.
 
         In RocketMQ: getMinOffset, getMinPhyOffset.
         """
-        return self._following(lambda: self.commit_log.min_offset)
+        return self._retry_after_expiry(lambda: self.commit_log.min_offset)
 
     def end_offset(self) -> int:
         """Return the physical offset at which the log currently ends, which is the offset of the next message.
@@ -725,7 +729,7 @@ class MessageStore(StoreReader):
 
         In RocketMQ: getMaxPhyOffset.
         """
-        return self._following(lambda: find_end(self.commit_log, self._planner.segments()))
+        return self._retry_after_expiry(lambda: find_end(self.commit_log, self._planner.segments()))
 
     def search(
         self, wanted: Wanted, batch_topics: Collection[str] | None = None, **bounds: int | None
@@ -740,14 +744,14 @@ class MessageStore(StoreReader):
         return self._search(wanted, batch_topics, **bounds).decoded()
 
     def _search(
-        self, wanted: Wanted, batch_topics: Collection[str] | None, **bounds: int | None
+        self, predicate: Wanted, batch_topics: Collection[str] | None, **bounds: int | None
     ) -> QueryRecords:
         unindexed = self._unindexed(batch_topics)
 
         def search() -> QueryRecords:
-            return unindexed.search(self.commit_log, wanted, **bounds).run(self._planner)
+            return unindexed.search(self.commit_log, predicate, **bounds).run(self._planner)
 
-        return self._following(search, looks_itself=True)
+        return self._retry_after_expiry(search, looks_itself=True)
 
     def _of_queue(self, topic: str, queue_id: int, read: Callable[[], _Answer]) -> _Answer:
         """Return the result of `read`, which reads a queue. Raise LostQueueError if this queue is lost."""
@@ -759,9 +763,11 @@ class MessageStore(StoreReader):
                 self._ends.check_missing(topic, queue_id)
                 raise
 
-        return self._following(attempt)
+        return self._retry_after_expiry(attempt)
 
-    def _following(self, read: Callable[[], _Answer], *, looks_itself: bool = False) -> _Answer:
+    def _retry_after_expiry(
+        self, read: Callable[[], _Answer], *, looks_itself: bool = False
+    ) -> _Answer:
         """Return the result of `read`. If `read` fails because files of the log have expired, call it again.
 
         looks_itself  whether `read` itself refreshes the log, as `Planner.segments` does
@@ -784,13 +790,13 @@ class MessageStore(StoreReader):
         """Return the message with an offset id; None if it does not exist. Raises StoreAccessError."""
         try:
             store_host, physical_offset = decode_offset_id(message_id)
-            message = self._following(lambda: self.commit_log.get(physical_offset))
+            message = self._retry_after_expiry(lambda: self.commit_log.get(physical_offset))
         except (ValueError, MessageNotFoundError, CorruptMessageError):
             return None
         # A unique key may look like an offset id. Take `message_id` as an offset id only if the record at the offset in
         # `message_id` states the same store host and the same offset.
-        own = message.store_host == store_host and message.physical_offset == physical_offset
-        return message if own else None
+        is_same = message.store_host == store_host and message.physical_offset == physical_offset
+        return message if is_same else None
 
 
 def _pull_past(

@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 _UTF_8 = "utf-8"
 _DUMP_WIDTH = 16
-_SHOWN_MESSAGES = 8
+_PREVIEW_MESSAGES = 8
 _DUMP_LIMIT_BYTES = 4096
 _JSON_LIMIT_BYTES = 1 << 20
 _TEXT_LIMIT_BYTES = 64 << 20
 
 
-def charset_name(given: str) -> str:
+def charset_name(name: str) -> str:
     """Return Python's name of a charset. Raises UsageError if it is unknown."""
     try:
-        "".encode(given)  # This raises LookupError for codecs that are not charsets, such as zlib.
-        return codecs.lookup(given).name
+        "".encode(name)  # This raises LookupError for codecs that are not charsets, such as zlib.
+        return codecs.lookup(name).name
     except (LookupError, ValueError):
         raise UsageError(
-            f"charset {given}: unknown; examples are utf-8, gb18030, gbk and big5",
+            f"charset {name}: unknown; examples are utf-8, gb18030, gbk and big5",
             arguments=["charset"],
         ) from None
 
@@ -62,7 +62,9 @@ def _batch_preview(message: MessageExt, limit: int, charset: str) -> str | None:
         inner = unwrap(message)
     except CorruptMessageError:
         return None
-    bodies = " | ".join(body_preview(one, limit, charset) for one in inner[:_SHOWN_MESSAGES])
+    bodies = " | ".join(
+        body_preview(message, limit, charset) for message in inner[:_PREVIEW_MESSAGES]
+    )
     return one_line(f"<{len(inner):,} messages> {bodies}", limit)
 
 
@@ -96,17 +98,17 @@ def body_text(body: bytes, most_characters: int | None = None, charset: str = _U
         return body_hex(body)
     if _is_json(text):
         return BodyText("JSON", printable(indented(text), keep="\n"))
-    shown = text if most_characters is None else text[:most_characters]
+    beginning = text if most_characters is None else text[:most_characters]
     unshown_bytes = (
-        0 if len(shown) == len(text) else len(text[len(shown) :].encode(charset, "replace"))
+        0 if len(beginning) == len(text) else len(text[len(beginning) :].encode(charset, "replace"))
     )
-    return BodyText("text", printable(shown, keep="\n\t"), unshown_bytes)
+    return BodyText("text", printable(beginning, keep="\n\t"), unshown_bytes)
 
 
 def body_hex(body: bytes, kind: str = "no text") -> BodyText:
     """Return a hexadecimal dump of the first 4 KiB of a body."""
-    shown = body[:_DUMP_LIMIT_BYTES]
-    return BodyText(kind, hex_lines(shown), len(body) - len(shown))
+    beginning = body[:_DUMP_LIMIT_BYTES]
+    return BodyText(kind, hex_lines(beginning), len(body) - len(beginning))
 
 
 def _is_json(text: str) -> bool:
@@ -163,8 +165,10 @@ class MessageTable:
         rows: list[tuple[str, ...]] = [_cells(message) for message in messages]
         if stores:
             names = (*names[:1], "store", *names[1:])
-            shown = [one_line(store, _STORE_WIDTH) for store in stores]
-            rows = [(row[0], store, *row[1:]) for row, store in zip(rows, shown, strict=True)]
+            names_of_stores = [one_line(store, _STORE_WIDTH) for store in stores]
+            rows = [
+                (row[0], store, *row[1:]) for row, store in zip(rows, names_of_stores, strict=True)
+            ]
         is_first = not self._widths
         # Keep the widths of earlier calls, so that the columns stay aligned.
         self._widths = _widths(names, rows, self._widths, console.width)
@@ -181,10 +185,10 @@ class MessageTable:
     def _line(self, cells: Sequence[str]) -> str:
         from rich.text import Text
 
-        shown = [Text(cell) for cell in cells]
-        for text, width in zip(shown, self._widths, strict=True):
+        texts = [Text(cell) for cell in cells]
+        for text, width in zip(texts, self._widths, strict=True):
             text.truncate(width, overflow="ellipsis", pad=True)
-        return _GAP.join(text.plain for text in shown).rstrip()
+        return _GAP.join(text.plain for text in texts).rstrip()
 
 
 def message_lines(messages: Sequence[MessageExt]) -> Iterator[str]:

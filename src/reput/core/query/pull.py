@@ -32,14 +32,14 @@ from reput.errors import (
     StoreError,
     UsageError,
 )
-from reput.format.commit_log import HEAD
+from reput.format.commit_log import PHYSICAL_OFFSET
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
 from reput.format.consume_queue_ext import is_address
 from reput.format.java_string import hash_code
 from reput.format.properties import SCHEDULE_TOPIC, TAGS
 
 _TAG_SEPARATOR = "||"
-_ALL = "*"
+_ALL_TAGS = "*"
 _NO_ENTRY: tuple[int, ConsumeQueueEntry | None] = (-1, None)
 # One pull examines at most this many entries, whether they match or not.
 _MOST_ENTRIES = 1 << 14
@@ -77,7 +77,7 @@ def pull(
         raise UsageError(
             f"max_messages must be at least 1, not {max_messages}", arguments=["max_messages"]
         )
-    wanted = wanted_tags(tags)
+    tag_set = wanted_tags(tags)
     queue = store.queues.queue(topic, queue_id)
     least, most = queue.min_queue_offset(store.commit_log.min_offset), queue.max_queue_offset()
     if queue_offset < least:
@@ -87,7 +87,7 @@ def pull(
         end = most if least else 0
         return Pulled(PullStatus.OFFSET_TOO_LARGE, [], end, least, most)
     # Entries of the schedule topic have the delivery time in place of the tags code.
-    hashes = {hash_code(tag) for tag in wanted} if topic != SCHEDULE_TOPIC else set()
+    hashes = {hash_code(tag) for tag in tag_set} if topic != SCHEDULE_TOPIC else set()
     # In a batch queue (5.x), one entry covers several queue offsets.
     newest, position, size_bytes = queue.span(most - 1)[0], queue_offset, 0
     records: list[LocatedRecord] = []
@@ -107,7 +107,7 @@ def pull(
             # An entry states the size of its record. Do not read a record that does not fit.
             elif (
                 records
-                and not wanted
+                and not tag_set
                 and max_bytes is not None
                 and size_bytes + entry.size > max_bytes
             ):
@@ -119,7 +119,7 @@ def pull(
                 record = read(store, queue, place, entry)
                 if record is None:
                     break
-                if _has_tag(record, wanted):
+                if _has_tag(record, tag_set):
                     size_bytes += record.layout.total_bytes
                     if records and max_bytes is not None and size_bytes > max_bytes:
                         break
@@ -149,8 +149,8 @@ def _may_match(tags_code: int, hashes: set[int]) -> bool:
     return not hashes or tags_code in hashes or is_address(tags_code)
 
 
-def _has_tag(record: LocatedRecord, wanted: set[str]) -> bool:
-    return not wanted or record.properties().get(TAGS) in wanted
+def _has_tag(record: LocatedRecord, tag_set: set[str]) -> bool:
+    return not tag_set or record.properties().get(TAGS) in tag_set
 
 
 def _resume(store: StoreReader, place: QueuePlace, stop: int) -> int:
@@ -270,15 +270,15 @@ def wanted_tags(tags: str | None) -> set[str]:
 
     Raises UsageError for an expression without a tag, such as `||`.
     """
-    if tags is None or tags.strip() in ("", _ALL):
+    if tags is None or tags.strip() in ("", _ALL_TAGS):
         return set()
-    wanted = {tag for part in tags.split(_TAG_SEPARATOR) if (tag := part.strip())}
-    if not wanted:
+    tag_set = {tag for part in tags.split(_TAG_SEPARATOR) if (tag := part.strip())}
+    if not tag_set:
         raise UsageError(
             f"tags {tags!r}: there is no tag in this text; write 'a || b', or '*' for all",
             arguments=["tags"],
         )
-    return wanted
+    return tag_set
 
 
 # Number of entries in which the previous message is searched.
@@ -305,16 +305,17 @@ def is_in_place(
     (INNER_MULTI_DISPATCH) after a restart.
     """
     topic, queue_id, queue_offset = place
-    stated = record.queue_offset_in(topic, queue_id)
-    if stated is None or stated == queue_offset:
-        return stated is not None
+    record_offset = record.queue_offset_in(topic, queue_id)
+    if record_offset is None or record_offset == queue_offset:
+        return record_offset is not None
     # With two wrong offsets, nothing shows that the record was written for this place.
-    if HEAD.unpack_from(record.data, record.layout.position)[6] != record.physical_offset:
+    (physical_offset,) = PHYSICAL_OFFSET.unpack_from(record.data, record.layout.position)
+    if physical_offset != record.physical_offset:
         return False
-    if record.is_restarted(topic, stated):
+    if record.is_restarted(topic, record_offset):
         return True
     least = queue.min_queue_offset(store.commit_log.min_offset)
-    if least <= stated and _leads_to(queue, stated, record):
+    if least <= record_offset and _leads_to(queue, record_offset, record):
         return False
     number, previous = _previous(store, queue, place, record.physical_offset)
     if previous is None:
@@ -326,12 +327,15 @@ def is_in_place(
         begin = previous.physical_offset + 1
     else:
         begin = before.physical_offset + before.layout.total_bytes
-        if (number, before.queue_offset_in(topic, queue_id)) == (queue_offset - 1, stated - 1):
+        if (number, before.queue_offset_in(topic, queue_id)) == (
+            queue_offset - 1,
+            record_offset - 1,
+        ):
             return True
     stop = min(record.physical_offset, begin + _MOST_WALKED_BYTES)
     between = sum(
-        other.queue_offset_in(topic, queue_id) is not None
-        for other in LogWalk(store.commit_log, begin, stop)
+        between_record.queue_offset_in(topic, queue_id) is not None
+        for between_record in LogWalk(store.commit_log, begin, stop)
     )
     return between < queue_offset - number
 
@@ -356,10 +360,10 @@ def _previous(
     previous: ConsumeQueueEntry | None = None
     while position < place.queue_offset:
         try:
-            for found, entry in queue.numbered(position, place.queue_offset):
+            for entry_offset, entry in queue.numbered(position, place.queue_offset):
                 begin = -1 if previous is None else previous.physical_offset
                 if entry != PRE_BLANK and begin < entry.physical_offset < stop:
-                    number, previous = found, entry
+                    number, previous = entry_offset, entry
             break
         except LostEntriesError as error:
             position = max(error.resume_offset, position + 1)
@@ -368,8 +372,12 @@ def _previous(
 
 def not_its_own(record: LocatedRecord, topic: str, queue_id: int, queue_offset: int) -> str:
     """Return a description such as `the entry of T/0, queue offset 5, leads to a message of U/1, queue offset 3`."""
-    own = record.own_place()
-    whose = "of no queue" if own is None else f"of {own[0]}/{own[1]}, queue offset {own[2]}"
+    location = record.own_place()
+    owner = (
+        "of no queue"
+        if location is None
+        else f"of {location[0]}/{location[1]}, queue offset {location[2]}"
+    )
     return (
-        f"the entry of {topic}/{queue_id}, queue offset {queue_offset}, leads to a message {whose}"
+        f"the entry of {topic}/{queue_id}, queue offset {queue_offset}, leads to a message {owner}"
     )

@@ -175,10 +175,10 @@ class _Kernel:
         from reput.kernels.queue_records import read_records
 
         # A call with no entries compiles the kernel.
-        nothing, no_numbers = np.zeros(1, np.uint8), np.zeros(0, np.int64)
+        no_bytes, no_numbers = np.zeros(1, np.uint8), np.zeros(0, np.int64)
         read_records(
-            -1, 0, 0, nothing, 0, 0, 0, nothing, no_numbers, nothing, no_numbers, 0, nothing, 0,
-            nothing,
+            -1, 0, 0, no_bytes, 0, 0, 0, no_bytes, no_numbers, no_bytes, no_numbers, 0, no_bytes, 0,
+            no_bytes,
         )  # fmt: skip
         self._kernel = read_records
 

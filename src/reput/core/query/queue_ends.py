@@ -146,8 +146,8 @@ class QueueEnds:
                 time.sleep(_PATIENCE_S)
         # The owner may still write the entries of this batch, one queue after the other: a slow disk takes longer than
         # this check waits. It indexes a batch after all its queues. So look at the index first, then at the queue.
-        is_proven = self._is_indexed(missing) or not self._store.is_live
-        if not is_proven or self._end(topic, queue_id) > end:
+        is_certain = self._is_indexed(missing) or not self._store.is_live
+        if not is_certain or self._end(topic, queue_id) > end:
             return True
         self._short[topic, queue_id, end] = None
         if len(self._short) > _MOST_QUEUES:
@@ -230,16 +230,16 @@ class QueueEnds:
             self._unread.pop((topic, queue_id), None)
             position, least = self._end_of_last(topic, queue_id, end)
         start = max(position, log.min_offset)
-        found, walk = self._walk(topic, queue_id, start, least)
-        if found is None and not walk.at_end:
-            start = self._after_known(topic, queue_id, end, walk.position)
-            found, walk = self._walk(topic, queue_id, start, least)
+        record, walk = self._walk(topic, queue_id, start, least)
+        if record is None and not walk.at_end:
+            start = self._skip_scanned(topic, queue_id, end, walk.position)
+            record, walk = self._walk(topic, queue_id, start, least)
         # If a message was found, the walk is still at the beginning of this message, so the next check finds it again.
         self._walked[topic, queue_id] = end, walk.position, least
         self._walked.move_to_end((topic, queue_id))
         if len(self._walked) > _MOST_QUEUES:
             self._walked.popitem(last=False)
-        return found, found is not None or walk.at_end
+        return record, record is not None or walk.at_end
 
     def _walk(
         self, topic: str, queue_id: int, start: int, least: int
@@ -248,25 +248,25 @@ class QueueEnds:
         log = self._store.commit_log
         stop = min(log.files_end, start + self._take_allowance(log.files_end - start))
         walk = LogWalk(log, start, stop)
-        found = None
+        match = None
         for record in walk:
-            stated = record.queue_offset_in(topic, queue_id)
-            if stated is not None and stated >= least:
-                found = record
+            record_offset = record.queue_offset_in(topic, queue_id)
+            if record_offset is not None and record_offset >= least:
+                match = record
                 break
         self._allowance -= max(walk.position - start, 0)
         self._keep_unread(topic, queue_id, walk.damage)
-        return found, walk
+        return match, walk
 
     def _keep_unread(self, topic: str, queue_id: int, damage: Iterable[Finding]) -> None:
         for lost in damage:
             before = self._unread.get((topic, queue_id), OffsetRange(lost.start, lost.stop))
-            both = OffsetRange(min(before.start, lost.start), max(before.stop, lost.stop))
-            self._unread[topic, queue_id] = both
+            joint = OffsetRange(min(before.start, lost.start), max(before.stop, lost.stop))
+            self._unread[topic, queue_id] = joint
             if len(self._unread) > _MOST_QUEUES:
                 self._unread.popitem(last=False)
 
-    def _after_known(self, topic: str, queue_id: int, end: int, start: int) -> int:
+    def _skip_scanned(self, topic: str, queue_id: int, end: int, start: int) -> int:
         """Return the first position from `start` on after which messages of the queue may lack entries.
 
         Files whose queues no scan has collected yet are scanned if they are short. The map of queues lacks light
@@ -278,17 +278,19 @@ class QueueEnds:
         files = [file for file in store.commit_log.files if file.end > start]
         most = _MOST_SCANNED_BYTES if store.commit_log.source.is_local else 0
         for file in files[:_MOST_READ]:
-            known = store.known_ranges.known(file)
-            if known is None or known.queues is None:
+            facts = store.known_ranges.known(file)
+            if facts is None or facts.queues is None:
                 most -= file.size
                 if most < 0:
                     return start
-                known = store.known_ranges.learn(file, with_queues=True)
-            self._keep_unread(topic, queue_id, known.damage)
-            stated = [one.last for one in known.queues or () if one[:2] == (topic, queue_id)]
-            if max(stated, default=-1) >= end:
+                facts = store.known_ranges.learn(file, with_queues=True)
+            self._keep_unread(topic, queue_id, facts.damage)
+            last_offsets = [
+                queue.last for queue in facts.queues or () if queue[:2] == (topic, queue_id)
+            ]
+            if max(last_offsets, default=-1) >= end:
                 return start
-            start = max(start, known.stop)
+            start = max(start, facts.stop)
             if start < file.end:
                 return start
         return start
@@ -319,15 +321,15 @@ class QueueEnds:
         start = max(position if known_least == least else 0, log.min_offset)
         walk = LogWalk(log, start, min(stop, start + self._take_allowance(stop - start)))
         for record in walk:
-            stated = record.queue_offset_in(topic, queue_id)
-            if stated is not None and stated < least:
+            record_offset = record.queue_offset_in(topic, queue_id)
+            if record_offset is not None and record_offset < least:
                 reason = (
                     f"the queue begins with queue offset {least}, but the CommitLog has an "
                     f"earlier message of it, "
-                    f"queue offset {stated} at offset {record.physical_offset}; rebuild the "
+                    f"queue offset {record_offset} at offset {record.physical_offset}; rebuild the "
                     f"ConsumeQueues"
                 )
-                raise FormatError(queue.folder, stated * ENTRY_BYTES, reason)
+                raise FormatError(queue.folder, record_offset * ENTRY_BYTES, reason)
         self._allowance -= max(walk.position - start, 0)
         self._begun[topic, queue_id] = least, walk.position
         if len(self._begun) > _MOST_QUEUES:
@@ -341,9 +343,9 @@ class QueueEnds:
         well, and the next call continues the search. Light queues are not checked: their entries may be pre-blank
         because a rebuild could not determine the queue offsets of the messages.
         """
-        known = self._gaps.get((topic, queue_id), range(0))
-        if queue_offset in known:
-            return known.stop
+        gap = self._gaps.get((topic, queue_id), range(0))
+        if queue_offset in gap:
+            return gap.stop
         log, queue = self._store.commit_log, self._store.queues.queue(topic, queue_id)
         stop, log_stop = queue_offset, log.files_end
         for number, entry in queue.numbered(queue_offset, queue.max_queue_offset()):
@@ -359,11 +361,11 @@ class QueueEnds:
         start = max(start, self._searched.pop(place, start))
         walk = LogWalk(log, start, min(log_stop, start + _MOST_GAP_BYTES))
         for record in walk:
-            stated = record.queue_offset_in(topic, queue_id)
-            if stated is not None and first <= stated < stop:
+            record_offset = record.queue_offset_in(topic, queue_id)
+            if record_offset is not None and first <= record_offset < stop:
                 reason = (
                     f"the entries of queue offsets {first} to {stop - 1} are pre-blank, but the "
-                    f"CommitLog has queue offset {stated} at offset {record.physical_offset}; "
+                    f"CommitLog has queue offset {record_offset} at offset {record.physical_offset}; "
                     f"rebuild the ConsumeQueues"
                 )
                 raise LostEntriesError(queue.folder, first * ENTRY_BYTES, reason, stop)

@@ -52,8 +52,8 @@ class ReplacedIdSearch:
     damage  the unreadable ranges
     """
 
-    def __init__(self, log: CommitLogReader, known: KnownRanges, hashes: Collection[int]) -> None:
-        self._log, self._known, self._hashes = log, known, hashes
+    def __init__(self, log: CommitLogReader, ranges: KnownRanges, hashes: Collection[int]) -> None:
+        self._log, self._ranges, self._hashes = log, ranges, hashes
         self._files: dict[CommitLogFile, KnownFile] = {}
         self._damage: dict[Finding, None] = {}
 
@@ -62,24 +62,24 @@ class ReplacedIdSearch:
         return list(self._damage)
 
     def find(
-        self, start: int, stop: int, is_wanted: Callable[[KeyedRecord], bool]
+        self, start: int, stop: int, matches: Callable[[KeyedRecord], bool]
     ) -> list[LocatedRecord]:
         """Return the wanted records that begin in [start, stop).
 
         Raises StoreAccessError, StoreChangedError.
         """
-        found: list[LocatedRecord] = []
+        records: list[LocatedRecord] = []
         for file in self._log.files:
             within = OffsetRange(max(start, file.start), min(stop, file.end))
             if within.start >= within.stop:
                 continue
-            known = self._files.get(file) or self._known.learn(file, with_ids=True)
+            facts = self._files.get(file) or self._ranges.learn(file, with_ids=True)
             # `find` is called once for each segment of the log. A log file may contain several segments, so keep the
             # scan result of the file for the next call.
-            self._files[file] = known
-            lost = [one for one in known.damage if one.start < stop and start < one.stop]
+            self._files[file] = facts
+            lost = [part for part in facts.damage if part.start < stop and start < part.stop]
             self._damage |= dict.fromkeys(lost)
-            for offset in known.ids.places(self._hashes, within) if known.ids else ():
+            for offset in facts.ids.places(self._hashes, within) if facts.ids else ():
                 try:
                     located = self._log.locate(offset)
                 # The file has expired since it was scanned.
@@ -89,9 +89,9 @@ class ReplacedIdSearch:
                 except CorruptMessageError as error:
                     self._damage[file.lost(offset, offset + 1, error.reason)] = None
                     continue
-                if is_wanted(located.keyed()):
-                    found.append(located.alone())
-        return found
+                if matches(located.keyed()):
+                    records.append(located.alone())
+        return records
 
 
 class Search:
@@ -100,14 +100,14 @@ class Search:
     def __init__(
         self,
         log: CommitLogReader,
-        wanted: Wanted,
+        predicate: Wanted,
         *,
         begin: int | None = None,
         end: int | None = None,
         limit: int | None = None,
         after: int | None = None,
         max_bytes: int | None = None,
-        known: KnownRanges | None = None,
+        ranges: KnownRanges | None = None,
         inner: InnerBatches | None = None,
         replaced: ReplacedIdSearch | None = None,
         most_scanned_bytes: int | None = None,
@@ -121,10 +121,10 @@ class Search:
         """
         self._most_scanned_bytes = _UNBOUNDED if most_scanned_bytes is None else most_scanned_bytes
         self._inner, self._replaced = inner, replaced
-        self._known = known or KnownRanges(log)
+        self._ranges = ranges or KnownRanges(log)
         if limit is not None and limit < 1:
             raise UsageError(f"limit must be at least 1, not {limit}", arguments=["limit"])
-        self._log, self._wanted = log, wanted
+        self._log, self._predicate = log, predicate
         self._begin = -_UNBOUNDED if begin is None else begin
         self._end = _UNBOUNDED if end is None else end
         is_bounded = begin is not None or end is not None
@@ -132,8 +132,8 @@ class Search:
         self._limit = _UNBOUNDED if limit is None else limit
         self._before = _UNBOUNDED if after is None else after
         self._left_bytes = _UNBOUNDED if max_bytes is None else max_bytes
-        self._scanner = Scanner(log, wanted)
-        self._found: list[LocatedRecord] = []
+        self._scanner = Scanner(log, predicate)
+        self._records: list[LocatedRecord] = []
         self._further: dict[str, InnerBatches | ReplacedIdSearch] = {}
         if inner is not None:
             self._further[_INNER] = inner
@@ -151,11 +151,11 @@ class Search:
 
     def steps(self, planner: Planner) -> Iterator[RecordProgress]:
         """Yield the answer in steps, newest first. Then `result` returns the whole answer. Raises as `run` does."""
-        given = 0
+        count = 0
         for stop in self._search(planner):
-            found = self._up_to_limit()[given:]
-            given += len(found)
-            yield RecordProgress(tuple(found), stop)
+            records = self._up_to_limit()[count:]
+            count += len(records)
+            yield RecordProgress(tuple(records), stop)
 
     def _search(self, planner: Planner) -> Iterator[int]:
         """Yield the start of each segment after it has been searched."""
@@ -182,17 +182,17 @@ class Search:
     def _prefetch(self, segments: Sequence[Segment]) -> None:
         """Fetch the parts of an archive's index that the search needs, for all segments together."""
         parts = [
-            (one.part, one.range)
-            for one in segments
-            if one.part is not None and one.part.name.startswith(ARCHIVED_KEYS)
+            (segment.part, segment.range)
+            for segment in segments
+            if segment.part is not None and segment.part.name.startswith(ARCHIVED_KEYS)
         ]
         if parts:
             from reput.core.index.archive_index import prefetch
 
             window = self._window
             if window is not None:
-                parts = [(part, part.at_times(self._log, window, one)) for part, one in parts]
-            prefetch(parts, self._wanted.hashes)
+                parts = [(part, part.at_times(self._log, window, within)) for part, within in parts]
+            prefetch(parts, self._predicate.hashes)
 
     def _passes_over(self, segment: Segment) -> bool:
         is_read = segment.part is not None or segment.records is not None
@@ -202,17 +202,17 @@ class Search:
     def _is_enough(self) -> bool:
         # Search until one message beyond the limit is found. It shows that there are more messages, and the answer
         # needs a cursor.
-        return len(self._found) > self._limit and len(self._up_to_limit()) < len(self._found)
+        return len(self._records) > self._limit and len(self._up_to_limit()) < len(self._records)
 
     def _keep(self, record: LocatedRecord) -> None:
         """Add a found record.
 
         If the found records together are too large for one answer, the answer omits the oldest found record.
         """
-        self._found.append(record)
+        self._records.append(record)
         self._left_bytes -= len(record.data)
         if self._left_bytes < 0:
-            count = len({one.physical_offset for one in self._found})
+            count = len({record.physical_offset for record in self._records})
             self._limit = min(self._limit, max(count - 1, 1))
 
     def _add_further(
@@ -220,42 +220,42 @@ class Search:
     ) -> None:
         """Add the messages of a segment that have no index entries."""
         stop = min(segment.stop, self._before)
-        found = search.find(segment.start, stop, self._is_wanted)
+        records = search.find(segment.start, stop, self._matches)
         self._evidence.further(name, segment.start, stop)
         # A scan of the segment compares all unique keys of a record, not only the last one. So if the segment was
         # scanned, the scan has already found the messages of `ReplacedIdSearch`: do not add these messages again.
         if isinstance(search, ReplacedIdSearch):
-            known = {one.physical_offset for one in self._found}
-            found = [one for one in found if one.physical_offset not in known]
-        if found:
+            offsets = {record.physical_offset for record in self._records}
+            records = [record for record in records if record.physical_offset not in offsets]
+        if records:
             # Messages of one record are sorted by descending queue offset.
-            for one in found:
-                self._keep(one)
-            self._found.sort(key=_place, reverse=True)
+            for record in records:
+                self._keep(record)
+            self._records.sort(key=_place, reverse=True)
 
     def _up_to_limit(self) -> list[LocatedRecord]:
         """Return the found messages, up to the limit of records. A record may contain several messages."""
-        if self._inner is None or len(self._found) <= self._limit:
-            return self._found[: min(len(self._found), self._limit)]
-        offsets = list(dict.fromkeys(one.physical_offset for one in self._found))
+        if self._inner is None or len(self._records) <= self._limit:
+            return self._records[: min(len(self._records), self._limit)]
+        offsets = list(dict.fromkeys(record.physical_offset for record in self._records))
         last = offsets[min(len(offsets), self._limit) - 1]
-        return [one for one in self._found if one.physical_offset >= last]
+        return [record for record in self._records if record.physical_offset >= last]
 
     def result(self) -> QueryRecords:
         """Return the answer after all steps. Raises StoreAccessError, StoreChangedError."""
         cursor = None
         if self._is_enough:
-            self._found = self._up_to_limit()
-            cursor = self._found[-1].physical_offset
+            self._records = self._up_to_limit()
+            cursor = self._records[-1].physical_offset
         start = self._log.min_offset if cursor is None else cursor
         answered = OffsetRange(start, max(min(self._log_end, self._before), start))
         self._evidence.damage += self._log.holes()
-        names = names_of(self._wanted.topics, self._wanted.keys)
+        names = names_of(self._predicate.topics, self._predicate.keys)
         self._evidence.damage += [
             lost for _, lost in self._planner.lost_records(names, self._window)
         ]
         for search in self._further.values():
-            self._evidence.damage += [one for one in search.damage if one.start < self._log_end]
+            self._evidence.damage += [part for part in search.damage if part.start < self._log_end]
         # A search that continues at a cursor goes backwards from there, and does not include the end of the log. So do
         # not report that this end was lost.
         if self._before >= self._log_end and (lost := self._planner.lost_end(self._log_end)):
@@ -264,13 +264,17 @@ class Search:
             answered,
             inner_messages=None if self._inner is None else self._inner.searched,
             notes=self._bad_bodies(),
-            question=Question((), self._wanted.topics, *(self._window or (None, None))),
+            question=Question((), self._predicate.topics, *(self._window or (None, None))),
         )
-        return QueryRecords(tuple(self._found), cursor, coverage)
+        return QueryRecords(tuple(self._records), cursor, coverage)
 
     def _bad_bodies(self) -> tuple[str, ...]:
         """Return a note about bodies in the answer that are damaged, or still being written."""
-        bad = [one.physical_offset for one in self._found if not crc_matches(one.data, one.layout)]
+        bad = [
+            record.physical_offset
+            for record in self._records
+            if not crc_matches(record.data, record.layout)
+        ]
         if not bad:
             return ()
         count = "1 message has" if len(bad) == 1 else f"{len(bad):,} messages have"
@@ -278,22 +282,22 @@ class Search:
         return (f"{count} a body with a wrong CRC: offset {offsets}.",)
 
     def _look_up(self, segment: Segment, part: IndexPart) -> None:
-        mark = len(self._found)
+        mark = len(self._records)
         within = OffsetRange(segment.start, min(segment.stop, self._before))
         if self._window is not None:
             within = part.at_times(self._log, self._window, within)
-        entries = IndexSearch(self._log, part, self._wanted.hashes, within, self._window)
+        entries = IndexSearch(self._log, part, self._predicate.hashes, within, self._window)
         try:
             for located, record in entries:
-                if self._is_wanted(record):
+                if self._matches(record):
                     self._keep(located.alone())
                     if self._is_enough:
                         break
         except UntrustedIndexError as error:
             # The segment will be scanned instead. Drop the messages found through its index entries, and no longer
             # count their bytes.
-            self._left_bytes += sum(len(one.data) for one in self._found[mark:])
-            del self._found[mark:]
+            self._left_bytes += sum(len(record.data) for record in self._records[mark:])
+            del self._records[mark:]
             scanned = f"offsets {segment.start} to {segment.stop} were scanned"
             self._evidence.problems.append(Finding.of_error(error.kind, error, f"; {scanned}"))
             # The scan cannot find a message that has lost its key either.
@@ -302,8 +306,8 @@ class Search:
         else:
             self._evidence.indexed(segment.start, segment.stop, part)
 
-    def _is_wanted(self, record: KeyedRecord) -> bool:
-        if not self._wanted.matches(record):
+    def _matches(self, record: KeyedRecord) -> bool:
+        if not self._predicate.matches(record):
             return False
         is_within = self._begin <= record.store_timestamp <= self._end
         return is_within and record.physical_offset < self._before
@@ -323,14 +327,14 @@ class Search:
 
     def _take_read(self, records: Sequence[KeyedRecord], damage: Sequence[Finding]) -> None:
         for record in records:
-            if self._is_wanted(record):
+            if self._matches(record):
                 self._keep(self._log.locate(record.physical_offset).alone())
         self._evidence.damage += damage
 
-    def _scan_range(self, start: int, stop: int, seen: Sequence[int] = ()) -> None:
+    def _scan_range(self, start: int, stop: int, candidates: Sequence[int] = ()) -> None:
         """Scan file by file, newest first, until enough messages are found.
 
-        Also test the messages at `seen`, to which the index led: the scan may not reach them if the log is damaged.
+        Also test the messages at `candidates`, to which the index led: a scan of a damaged log may not reach them.
         """
         stop = min(stop, self._before)
         for file in reversed(self._log.files):
@@ -339,38 +343,38 @@ class Search:
                 if self._is_outside(part := OffsetRange(begin, end)):
                     self._evidence.scanned(*part)
                     continue
-                found = self._scan_part(part)
-                self._take_found(found, [offset for offset in seen if begin <= offset < end])
-                self._evidence.scanned(begin, min(found.position, end))
+                result = self._scan_part(part)
+                self._take_scan(result, [offset for offset in candidates if begin <= offset < end])
+                self._evidence.scanned(begin, min(result.position, end))
 
     def _is_outside(self, part: OffsetRange) -> bool:
         """Return whether an earlier scan has shown that a range has no message of the time window."""
         if self._window is None:
             return False
-        times = self._known.times(part)
+        times = self._ranges.times(part)
         return times is not None and times.is_outside(*self._window)
 
     def _scan_part(self, part: OffsetRange) -> Found:
         # Take the stamp (such as inode, size and time of change) before the scan. If the file changes during the scan,
         # the stamp no longer matches, so the result of the scan is not used again.
-        stamp = self._known.stamp(part)
-        found = self._scanner.scan(*part)
-        is_whole = found.position >= part.stop and not found.damage and not found.at_end
-        if stamp and found.times is not None and is_whole:
-            self._known.keep(part, stamp, found.times)
-        return found
+        stamp = self._ranges.stamp(part)
+        result = self._scanner.scan(*part)
+        is_whole = result.position >= part.stop and not result.damage and not result.at_end
+        if stamp and result.times is not None and is_whole:
+            self._ranges.keep(part, stamp, result.times)
+        return result
 
-    def _take_found(self, found: Found, seen: Sequence[int]) -> None:
-        self._evidence.damage += found.damage
-        if found.at_end:
-            self._log_end = min(self._log_end, found.position)
-        for offset in sorted({*found.offsets, *seen}, reverse=True):
+    def _take_scan(self, scan: Found, candidates: Sequence[int]) -> None:
+        self._evidence.damage += scan.damage
+        if scan.at_end:
+            self._log_end = min(self._log_end, scan.position)
+        for offset in sorted({*scan.offsets, *candidates}, reverse=True):
             try:
                 located = self._log.locate(offset)
             except (MessageNotFoundError, CorruptMessageError):
-                # The scan has already reported damage at offsets in `seen`.
+                # The scan has already reported damage at offsets in `candidates`.
                 continue
-            if self._is_wanted(located.keyed()):
+            if self._matches(located.keyed()):
                 self._keep(located.alone())
                 if self._is_enough:
                     return
@@ -384,18 +388,18 @@ class Unindexed:
     has_replaced_ids  whether a record may have several unique keys, of which the index has only the last (5.x)
     """
 
-    known: KnownRanges
+    ranges: KnownRanges
     inner_topics: frozenset[str] = frozenset()
     has_replaced_ids: bool = False
 
-    def search(self, log: CommitLogReader, wanted: Wanted, **bounds: int | None) -> Search:
+    def search(self, log: CommitLogReader, predicate: Wanted, **bounds: int | None) -> Search:
         """Return a search that also finds the messages without index entries."""
         inner = replaced = None
         if self.inner_topics:
-            inner = InnerBatches(log, self.inner_topics, may_hold_any(wanted.keys))
-        if self.has_replaced_ids and any(map(may_be_replaced_id, wanted.keys)):
-            replaced = ReplacedIdSearch(log, self.known, wanted.hashes)
-        return Search(log, wanted, known=self.known, inner=inner, replaced=replaced, **bounds)
+            inner = InnerBatches(log, self.inner_topics, may_hold_any(predicate.keys))
+        if self.has_replaced_ids and any(map(may_be_replaced_id, predicate.keys)):
+            replaced = ReplacedIdSearch(log, self.ranges, predicate.hashes)
+        return Search(log, predicate, ranges=self.ranges, inner=inner, replaced=replaced, **bounds)
 
 
 def _place(record: LocatedRecord) -> tuple[int, int]:
@@ -407,7 +411,7 @@ def _place(record: LocatedRecord) -> tuple[int, int]:
 def search_steps(
     log: CommitLogReader,
     planner: Planner,
-    wanted: Wanted,
+    predicate: Wanted,
     unindexed: Unindexed,
     **bounds: int | None,
 ) -> Iterator[RecordProgress | QueryRecords]:
@@ -419,11 +423,11 @@ def search_steps(
     while True:
         log.refresh()
         begin_offset = log.min_offset
-        search = unindexed.search(log, wanted, **bounds)
+        search = unindexed.search(log, predicate, **bounds)
         try:
             # If the search has begun again, skip the records that were already yielded.
             for step in search.steps(planner):
-                new = tuple(one for one in step.records if one.physical_offset < oldest)
+                new = tuple(record for record in step.records if record.physical_offset < oldest)
                 oldest = new[-1].physical_offset if new else oldest
                 yield RecordProgress(new, step.searched_to)
             yield search.result()
@@ -441,8 +445,8 @@ def find_end(log: CommitLogReader, segments: Sequence[Segment]) -> int:
     for segment in segments:
         if segment.part is not None:
             break
-        found = Scanner(log, WantedNothing()).scan(segment.start, segment.stop)
-        if not found.at_end:
+        scan = Scanner(log, WantedNothing()).scan(segment.start, segment.stop)
+        if not scan.at_end:
             break
-        end = found.position
+        end = scan.position
     return end

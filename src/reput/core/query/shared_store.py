@@ -32,9 +32,11 @@ def _shared(
     """Return a method for SharedStore that calls the given method of MessageStore on one of the store's readers."""
 
     @wraps(method)
-    def ask(self: SharedStore, /, *given: _Arguments.args, **named: _Arguments.kwargs) -> _Answer:
+    def ask(
+        self: SharedStore, /, *arguments: _Arguments.args, **named: _Arguments.kwargs
+    ) -> _Answer:
         with self.reader() as reader:
-            return method(reader, *given, **named)
+            return method(reader, *arguments, **named)
 
     return ask
 
@@ -45,9 +47,11 @@ def _shared_pull(
     """Return a method for SharedStore as `_shared` does. It records the unreadable messages that a pull skips."""
 
     @wraps(method)
-    def pull(self: SharedStore, /, *given: _Arguments.args, **named: _Arguments.kwargs) -> _AnyPull:
+    def pull(
+        self: SharedStore, /, *arguments: _Arguments.args, **named: _Arguments.kwargs
+    ) -> _AnyPull:
         with self.reader() as reader:
-            pulled = method(reader, *given, **named)
+            pulled = method(reader, *arguments, **named)
         self.unreadable.note(pulled.unreadable)
         return pulled
 
@@ -98,8 +102,10 @@ class SharedStore:
         self.unreadable = UnreadableRanges(self.path)
         first = self._open()
         self.config: StoreConfig = first.config
-        is_told = settings.get("config") is not None or settings.get("broker_config") is not None
-        self.told_config = first.config if is_told else None
+        has_settings = (
+            settings.get("config") is not None or settings.get("broker_config") is not None
+        )
+        self.told_config = first.config if has_settings else None
         self._idle = [first]
 
     def _open(self) -> MessageStore:
@@ -143,15 +149,15 @@ class SharedStore:
         """Keep a reader for later callers, or close it. Do not hold the lock while a reader lists or closes files."""
         while True:
             with self._guard:
-                is_kept = not self._is_closed and len(self._idle) < _MOST_IDLE
+                has_room = not self._is_closed and len(self._idle) < _MOST_IDLE
                 # If files expired during the call, the reader must close these files before it is kept for later calls.
                 # It closes them below, after the lock is released. Then the loop checks again, because more files may
                 # have expired meanwhile.
-                if is_kept and expiries == self._expiries:
+                if has_room and expiries == self._expiries:
                     self._idle.append(reader)
                     return
                 expiries = self._expiries
-            if not is_kept:
+            if not has_room:
                 reader.close()
                 return
             _drop_expired(reader)
@@ -206,7 +212,7 @@ AnyStore = MessageStore | SharedStore
 
 _log = logging.getLogger("reput.serve")
 # Number of remembered ranges, and of clients that were informed of a range. The oldest are forgotten first.
-_MOST_RANGES, _MOST_TOLD = 1 << 10, 1 << 14
+_MOST_RANGES, _MOST_NOTICES = 1 << 10, 1 << 14
 # At most `_BURST` lines are logged at once, and then one per second.
 _BURST = 20.0
 
@@ -218,7 +224,7 @@ class UnreadableRanges:
         self._path, self._clock_s = path, clock_s
         self._guard = Lock()
         self._ranges: OrderedDict[tuple[str, int, int], UnreadableMessages] = OrderedDict()
-        self._told: OrderedDict[Hashable, None] = OrderedDict()
+        self._notices: OrderedDict[Hashable, None] = OrderedDict()
         self._count = self._unlogged = 0
         self._lines, self._logged_s = _BURST, clock_s()
 
@@ -237,18 +243,18 @@ class UnreadableRanges:
 
         Ranges of a queue with the same end are parts of one range, because pulls may begin anywhere in a range.
         """
-        for each in messages:
+        for part in messages:
             with self._guard:
-                place = each.topic, each.queue_id, each.end
+                place = part.topic, part.queue_id, part.end
                 before = self._ranges.get(place)
-                if before is None or each.begin < before.begin:
-                    self._ranges[place] = each
+                if before is None or part.begin < before.begin:
+                    self._ranges[place] = part
                 if before is not None:
                     continue
                 self._count += 1
                 if len(self._ranges) > _MOST_RANGES:
                     self._ranges.popitem(last=False)
-                line = self._line(each)
+                line = self._line(part)
             if line is not None:
                 _log.warning("%s", line)
 
@@ -256,12 +262,12 @@ class UnreadableRanges:
         """Return whether a client still has to be informed of a range. Only the first call returns True."""
         with self._guard:
             name = client, messages.topic, messages.queue_id, messages.end
-            if name in self._told:
-                self._told.move_to_end(name)
+            if name in self._notices:
+                self._notices.move_to_end(name)
                 return False
-            self._told[name] = None
-            if len(self._told) > _MOST_TOLD:
-                self._told.popitem(last=False)
+            self._notices[name] = None
+            if len(self._notices) > _MOST_NOTICES:
+                self._notices.popitem(last=False)
             return True
 
     def _line(self, messages: UnreadableMessages) -> str | None:
@@ -273,6 +279,6 @@ class UnreadableRanges:
             self._unlogged += 1
             return None
         self._lines -= 1
-        others = f" (and {self._unlogged:,} further ranges)" if self._unlogged else ""
+        further = f" (and {self._unlogged:,} further ranges)" if self._unlogged else ""
         self._unlogged = 0
-        return f"{self._path}: {messages}{others}"
+        return f"{self._path}: {messages}{further}"

@@ -215,15 +215,15 @@ class QueueTail:
         newer = self._newer.get(queue)
         if newer is None or not entry.topic.startswith(LMQ_PREFIX):
             return False
-        taken = passed = 0
+        undispatched = dispatched = 0
         begin = entry.physical_offset + record.layout.total_bytes
         for between in LogWalk(self._log, begin, newer.physical_offset):
             if any((topic, id_) == queue for topic, id_, _ in between.further_places()):
-                passed += is_dispatched(between.layout.sys_flag)
-                taken += not is_dispatched(between.layout.sys_flag)
-        follows = passed == newer.number - entry.queue_offset - 1
+                dispatched += is_dispatched(between.layout.sys_flag)
+                undispatched += not is_dispatched(between.layout.sys_flag)
+        follows = dispatched == newer.number - entry.queue_offset - 1
         before, after = stated - entry.queue_offset, newer.stated - newer.number
-        return follows and may_skew(before, after, taken)
+        return follows and may_skew(before, after, undispatched)
 
     def _report(self, kind: Kind, entry: QueuedEntry, reason: str) -> None:
         folder = self._store.queues.queue(entry.topic, entry.queue_id).folder
@@ -258,12 +258,12 @@ class QueueTail:
         while least < stop:
             start = max(stop - step, least)
             # An item with None in place of an entry marks lost entries.
-            found: list[tuple[int, ConsumeQueueEntry | None]] = []
+            entries: list[tuple[int, ConsumeQueueEntry | None]] = []
             position = start
             while position < stop:
                 try:
                     for number, entry in queue.numbered(position, stop):
-                        found.append((number, entry))
+                        entries.append((number, entry))
                         position = max(position, number + 1)
                     break
                 except (StoreNotFoundError, MessageNotFoundError):
@@ -274,14 +274,14 @@ class QueueTail:
                     if error.resume_offset <= stop:
                         self.damage.append(Finding.of_error(Kind.QUEUE_GAP, error))
                     position = max(error.resume_offset, position + 1)
-                    found.append((position, None))
+                    entries.append((position, None))
             if check:
-                self._check_order(queue, (topic, queue_id), found)
-            for number, entry_there in reversed(found):
-                if entry_there is not None and entry_there != PRE_BLANK:
+                self._check_order(queue, (topic, queue_id), entries)
+            for number, item in reversed(entries):
+                if item is not None and item != PRE_BLANK:
                     unnumbered = 0 if newer is None else newer - number - 1
-                    yield QueuedEntry(*entry_there, topic, queue_id, number, unnumbered)
-                newer = None if entry_there is None else number
+                    yield QueuedEntry(*item, topic, queue_id, number, unnumbered)
+                newer = None if item is None else number
             # Entries are read from the end of the queue to its beginning. The entry with the lowest queue offset in
             # this read may be a batch that begins before `start`. So the next read, of earlier entries, must end where
             # that batch begins.
@@ -421,8 +421,8 @@ class LogTail:
         damage: unreadable ranges found so far; callers may clear the list
     """
 
-    def __init__(self, store: MessageStore, wanted: TailFilter) -> None:
-        self._store, self._log, self._wanted = store, store.commit_log, wanted
+    def __init__(self, store: MessageStore, predicate: TailFilter) -> None:
+        self._store, self._log, self._filter = store, store.commit_log, predicate
         self.position = self._log.min_offset
         self.damage: list[Finding] = []
         self._evidence = Evidence(self._log.source.name)
@@ -443,34 +443,34 @@ class LogTail:
         entries = self._entries()
         newest = next(entries, None)
         dispatched = self._dispatched_end(chain(() if newest is None else (newest,), entries))
-        found = self._behind(dispatched, count)
+        records = self._behind(dispatched, count)
         self._check_end(-1 if newest is None else newest.physical_offset)
-        missing = count - len(found)
+        missing = count - len(records)
         if missing > 0 and dispatched > self._log.min_offset:
-            found = self._before(dispatched, missing) + found
-        self._report_bad_bodies(found)
+            records = self._before(dispatched, missing) + records
+        self._report_bad_bodies(records)
         if count > 0:
-            self._report_uncovered(found[0].physical_offset if len(found) == count else None)
-        return found
+            self._report_uncovered(records[0].physical_offset if len(records) == count else None)
+        return records
 
     def _report_uncovered(self, cursor: int | None) -> None:
         """Report why the answer's evidence does not cover the log from the oldest message to the end."""
-        known = set(self.damage)
-        self.damage += [lost for lost in self.coverage(cursor).unreadable if lost not in known]
+        reported = set(self.damage)
+        self.damage += [lost for lost in self.coverage(cursor).unreadable if lost not in reported]
 
     def coverage(self, cursor: int | None = None) -> Coverage:
         """Return the coverage of the messages that `last` returned. `cursor` is the oldest one if there are more."""
         start = self._log.min_offset if cursor is None else cursor
         self._evidence.damage += self.damage
-        wanted = self._wanted
-        topics = None if wanted.topic is None else frozenset({wanted.topic})
-        question = Question((), topics, wanted.begin, wanted.end)
+        limits = self._filter
+        topics = None if limits.topic is None else frozenset({limits.topic})
+        question = Question((), topics, limits.begin, limits.end)
         log = OffsetRange(start, max(self.position, start))
         return self._evidence.coverage(log, notes=self._notes, question=question)
 
-    def _report_bad_bodies(self, found: Iterable[LocatedRecord]) -> None:
+    def _report_bad_bodies(self, records: Iterable[LocatedRecord]) -> None:
         """Report bodies that are damaged, or still being written."""
-        for offset, data, layout in found:
+        for offset, data, layout in records:
             if not crc_matches(data, layout):
                 self.report_wrong_crc(offset)
 
@@ -496,25 +496,25 @@ class LogTail:
         self._log.refresh()
         self._check_position()
         walk = LogWalk(self._log, self.position)
-        held: LocatedRecord | None = None
+        last: LocatedRecord | None = None
         try:
             for record in walk:
-                if held is not None and self._wanted.takes(held):
-                    self._report_bad_bodies([held])
-                    yield held.alone()
+                if last is not None and self._filter.takes(last):
+                    self._report_bad_bodies([last])
+                    yield last.alone()
                 self.position = record.physical_offset
-                held = record
+                last = record
         # Report the damage even if the caller stops before the end.
         finally:
             self._tell(walk)
         if to_the_end:
             self._check_end(-1, walk.position)
-        if held is not None and walk.at_end and not (to_the_end or self._is_settled(held)):
-            self._unsettled = held.message()
+        if last is not None and walk.at_end and not (to_the_end or self._is_settled(last)):
+            self._unsettled = last.message()
             return
-        if held is not None and self._wanted.takes(held):
-            self._report_bad_bodies([held])
-            yield held.alone()
+        if last is not None and self._filter.takes(last):
+            self._report_bad_bodies([last])
+            yield last.alone()
         self.position = walk.position
 
     def _check_end(self, newest_entry: int, log_end: int | None = None) -> None:
@@ -546,15 +546,15 @@ class LogTail:
     def _tell(self, walk: LogWalk) -> None:
         self.damage += walk.damage
 
-    def _taken(self, walk: LogWalk) -> Iterator[LocatedRecord]:
+    def _matching(self, walk: LogWalk) -> Iterator[LocatedRecord]:
         for record in walk:
-            if self._wanted.takes(record):
+            if self._filter.takes(record):
                 yield record.alone()
         self._tell(walk)
 
     def _behind(self, start: int, count: int) -> list[LocatedRecord]:
         """Return the last `count` messages at or after `start`, oldest first. Walk the newest file first."""
-        found: list[LocatedRecord] = []
+        records: list[LocatedRecord] = []
         self.position = max(start, self._log.files_end)
         for file in reversed(self._log.files):
             if file.end <= start:
@@ -562,48 +562,48 @@ class LogTail:
             begin = max(start, file.start)
             walk = LogWalk(self._log, begin, file.end)
             # Messages of an earlier file go before the messages already found.
-            found[:0] = deque(self._taken(walk), maxlen=count - len(found))
+            records[:0] = deque(self._matching(walk), maxlen=count - len(records))
             self._evidence.scanned(begin, walk.position)
             if walk.at_end:
                 self.position = walk.position
-            if len(found) == count and walk.position > begin:
+            if len(records) == count and walk.position > begin:
                 start = begin
                 break
         self.damage += [lost for lost in self._log.holes() if lost.start >= start]
-        return found
+        return records
 
     def _before(self, stop: int, count: int) -> list[LocatedRecord]:
         """Return the last `count` messages before `stop`, oldest first.
 
         `stop` is the end of the newest dispatched message, so queues and IndexFiles can lead to the messages.
         """
-        if self._wanted == _ALL_OF_LOG:
-            entries = islice(filter(self._is_there, self._entries()), count)
+        if self._filter == _ALL_OF_LOG:
+            entries = islice(filter(self._leads_to_record, self._entries()), count)
             offsets = [entry.physical_offset for entry in entries]
             # If the queues have fewer than `count` entries, the log may still have more messages, so walk all of it.
             start = offsets[-1] if len(offsets) == count else self._log.min_offset
             walk = LogWalk(self._log, start, stop)
-            found = list(deque(self._taken(walk), maxlen=count))
+            records = list(deque(self._matching(walk), maxlen=count))
             self._evidence.scanned(start, walk.position)
-            return found
-        if self._wanted.key is not None:
+            return records
+        if self._filter.key is not None:
             return list(islice(self._by_key(stop), count))[::-1]
-        wanted = self._wanted
-        queues = QueueTail(self._store, wanted.takes_queue, wanted.begin, wanted.end)
-        found = list(islice(self._by_queue(queues, stop), count))[::-1]
-        if len(found) == count:
+        limits = self._filter
+        queues = QueueTail(self._store, limits.takes_queue, limits.begin, limits.end)
+        records = list(islice(self._by_queue(queues, stop), count))[::-1]
+        if len(records) == count:
             queues.check_next()
             self._report(queues)
-        start = found[0].physical_offset if len(found) == count else self._log.min_offset
+        start = records[0].physical_offset if len(records) == count else self._log.min_offset
         self._check_queues(start, stop)
         self._prove(OffsetRange(start, stop))
-        return found
+        return records
 
     def _prove(self, within: OffsetRange) -> None:
         """Report the evidence of the queues in a range of the log, and the damage that withdraws it."""
-        wanted, evidence = self._wanted, Evidence(self._log.source.name)
+        limits, evidence = self._filter, Evidence(self._log.source.name)
         window = WindowEvidence(
-            self._store, wanted.takes_queue, wanted.begin, wanted.end, topic=wanted.topic
+            self._store, limits.takes_queue, limits.begin, limits.end, topic=limits.topic
         )
         window.add_to(evidence, within)
         coverage = evidence.coverage(within)
@@ -638,7 +638,7 @@ class LogTail:
             if place is None or (queue := place[:2]) in queues or queue in missing:
                 continue
             # A topic whose name cannot be a folder has no ConsumeQueue.
-            if is_folder_name(place[0]) and self._wanted.takes(record):
+            if is_folder_name(place[0]) and self._filter.takes(record):
                 missing[queue] = record.physical_offset
         for queue, offset in sorted(missing.items()):
             folder = os.path.join(self._store.path, CONSUME_QUEUE_FOLDER, queue[0], str(queue[1]))
@@ -647,7 +647,7 @@ class LogTail:
 
     def _window(self, start: int, stop: int) -> OffsetRange:
         """Return the part of [start, stop) whose files may have messages of the requested time."""
-        files, wanted = self._log.files, self._wanted
+        files, limits = self._log.files, self._filter
 
         def time_of(file: CommitLogFile) -> int:
             try:
@@ -656,11 +656,11 @@ class LogTail:
                 return 0
 
         first = last = None
-        if wanted.begin is not None:
+        if limits.begin is not None:
             # The last file that begins before the window may also have messages of the window.
-            first = bisect_left(files, wanted.begin, key=time_of) - 1
-        if wanted.end is not None:
-            last = bisect_right(files, wanted.end, key=time_of)
+            first = bisect_left(files, limits.begin, key=time_of) - 1
+        if limits.end is not None:
+            last = bisect_right(files, limits.end, key=time_of)
         begin = files[first].start if first is not None and first > 0 else self._log.min_offset
         end = files[last].start if last is not None and last < len(files) else stop
         begin = max(begin, start)
@@ -669,13 +669,13 @@ class LogTail:
     def _by_key(self, stop: int) -> Iterator[LocatedRecord]:
         """Yield the messages with the key, newest first."""
         cursor: int | None = stop
-        assert self._wanted.key is not None
+        assert self._filter.key is not None
         while cursor is not None:
             result = self._store.find_records(
-                self._wanted.topic, self._wanted.key, self._wanted.begin, self._wanted.end,
+                self._filter.topic, self._filter.key, self._filter.begin, self._filter.end,
                 limit=_PAGE, after=cursor,
             )  # fmt: skip
-            yield from filter(self._wanted.takes, result.records)
+            yield from filter(self._filter.takes, result.records)
             self.damage += result.coverage.unreadable
             self._evidence.answered(result.coverage)
             cursor = result.cursor
@@ -683,9 +683,9 @@ class LogTail:
     def _by_queue(self, queues: QueueTail, stop: int) -> Iterator[LocatedRecord]:
         """Yield the messages of the queues, newest first."""
         queues.check_ends(stop)
-        for record in queues.records(stop, self._wanted.tags):
+        for record in queues.records(stop, self._filter.tags):
             self._report(queues)
-            if self._wanted.takes(record):
+            if self._filter.takes(record):
                 yield record.alone()
         self._report(queues)
 
@@ -698,7 +698,7 @@ class LogTail:
 
         `entries` are those of all queues, newest first.
         """
-        for entry in filter(self._is_there, entries):
+        for entry in filter(self._leads_to_record, entries):
             return entry.physical_offset + entry.size
         return self._log.min_offset
 
@@ -711,7 +711,7 @@ class LogTail:
                 offset = entry.physical_offset
                 yield entry
 
-    def _is_there(self, entry: QueuedEntry) -> bool:
+    def _leads_to_record(self, entry: QueuedEntry) -> bool:
         try:
             record = self._log.locate(entry.physical_offset, entry.size)
         except (MessageNotFoundError, CorruptMessageError):

@@ -76,13 +76,13 @@ class WindowEvidence:
 
         Raises StoreAccessError, StoreChangedError.
         """
-        known = self._store.known_ranges
+        known_ranges = self._store.known_ranges
         for file in self._log.files:
             is_within = file.start < within.stop and within.start < file.end
             if self._scans:
-                self._facts[file] = known.learn(file, with_queues=is_within)
+                self._facts[file] = known_ranges.learn(file, with_queues=is_within)
             elif is_within:
-                self._facts[file] = known.remembered(file)
+                self._facts[file] = known_ranges.remembered(file)
         lost = self._log.holes()
         for file, facts in self._facts.items():
             if within.stop <= file.start or file.end <= within.start:
@@ -100,16 +100,16 @@ class WindowEvidence:
                 lost += facts.damage
                 if inside:
                     evidence.damage += self._missing(file, facts.queues or (), within.stop)
-        for one in lost:
-            if self._may_have_held(one):
-                evidence.damage.append(one)
+        for loss in lost:
+            if self._may_concern_window(loss):
+                evidence.damage.append(loss)
             else:
-                evidence.excluded(one.start, one.stop)
+                evidence.excluded(loss.start, loss.stop)
                 self.notes = (_WITHIN_AN_HOUR,)
         evidence.damage += self._light(within)
         if self._scans and within.stop >= self._log.files_end:
-            lost_end = self._store.lost_end(known.end())
-            if lost_end is not None and self._may_have_held(lost_end):
+            lost_end = self._store.lost_end(known_ranges.end())
+            if lost_end is not None and self._may_concern_window(lost_end):
                 evidence.damage.append(lost_end)
         elif self._topic is not None and within.stop >= self._log.files_end:
             evidence.damage += self._lost_ends(self._topic)
@@ -121,14 +121,14 @@ class WindowEvidence:
 
         Raises StoreAccessError, StoreChangedError.
         """
-        known = self._store.known_ranges
-        lost = [*self._log.holes(), *known.damage()]
+        ranges = self._store.known_ranges
+        lost = [*self._log.holes(), *ranges.damage()]
         for file in self._log.files if lost else ():
-            self._facts[file] = known.learn(file)
-        for one in filter(self._may_have_held, lost):
-            first, stop = map(queue.min_queue_offset, bytes_of(one) or (0, 0))
+            self._facts[file] = ranges.learn(file)
+        for part in filter(self._may_concern_window, lost):
+            first, stop = map(queue.min_queue_offset, bytes_of(part) or (0, 0))
             if max(first, span.start) < min(stop, span.stop):
-                return one
+                return part
         return None
 
     def _lost_ends(self, topic: str) -> Iterator[Finding]:
@@ -158,22 +158,22 @@ class WindowEvidence:
 
     def _ranges(self, within: OffsetRange) -> list[OffsetRange]:
         """Return ranges of files that may have messages of the window."""
-        found: list[OffsetRange] = []
+        ranges: list[OffsetRange] = []
         for file in self._log.files:
             facts = self._facts.get(file)
             if within.stop <= file.start or file.end <= within.start:
                 continue
             pieces = () if facts is None else facts.pieces
-            found += [OffsetRange(*one[:2]) for one in pieces if self._may_hold(one)]
+            ranges += [OffsetRange(*piece[:2]) for piece in pieces if self._may_hold(piece)]
             rest = file.start if facts is None else facts.stop
             if rest < file.end:
-                found.append(OffsetRange(rest, file.end))
-        return found
+                ranges.append(OffsetRange(rest, file.end))
+        return ranges
 
     def _may_hold(self, piece: TimedPiece) -> bool:
         return not piece.is_outside(self._begin, self._end)
 
-    def _may_have_held(self, lost: Finding) -> bool:
+    def _may_concern_window(self, lost: Finding) -> bool:
         """Return whether an unreadable range may have had messages of the window.
 
         The clock may have been set back there, so the messages around it bound its store times with a margin only.
@@ -301,13 +301,13 @@ def lost_beside(store: MessageStore, topic: str, queue_id: int, span: range) -> 
         most = queue.max_queue_offset()
     except MessageNotFoundError:
         return []
-    found = []
+    findings = []
     for number in (span.start - 1, span.stop):
         if least <= number < most:
             try:
                 queue.entry(number)
             except LostEntriesError as error:
-                found.append(Finding.of_error(Kind.QUEUE_GAP, error))
+                findings.append(Finding.of_error(Kind.QUEUE_GAP, error))
             except MessageNotFoundError:  # A pre-blank entry, or it has expired.
                 continue
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(findings))

@@ -91,11 +91,13 @@ class FindReport(Report):
     @property
     def is_complete(self) -> bool:
         """Return whether each store, or a replica of it, was completely readable."""
-        return all(one.is_complete or one.store in self.answered_by for one in self.answers)
+        return all(
+            answer.is_complete or answer.store in self.answered_by for answer in self.answers
+        )
 
     @property
     def headline(self) -> str:
-        count, stores = len(self.messages), len({found.store for found in self.messages})
+        count, stores = len(self.messages), len({message.store for message in self.messages})
         total = self.total()
         text = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
         if len(self.answers) > 1:
@@ -120,61 +122,63 @@ class FindReport(Report):
     def summary(self) -> Iterator[str]:
         """Yield the number of messages, and the searched part of each store. Stores without messages share one line."""
         yield f"{self.headline}."
-        others, shown = [], Counter(found.store for found in self.messages)
-        for one in self.answers:
-            if one.report is not None and one.report.messages:
-                count = len(one.report.messages)
-                found = f"{count:,} message{'' if count == 1 else 's'}"
-                if shown[one.store] < count:
-                    found += f", {count - shown[one.store]:,} not shown (older, or in a replica)"
-                yield f"{one.store}: {found}; {_in_words([one.report])}."
-            elif one.report is not None:
-                others.append(one.report)
+        empty, counts = [], Counter(message.store for message in self.messages)
+        for answer in self.answers:
+            if answer.report is not None and answer.report.messages:
+                count = len(answer.report.messages)
+                text = f"{count:,} message{'' if count == 1 else 's'}"
+                if counts[answer.store] < count:
+                    text += f", {count - counts[answer.store]:,} not shown (older, or in a replica)"
+                yield f"{answer.store}: {text}; {_in_words([answer.report])}."
+            elif answer.report is not None:
+                empty.append(answer.report)
         if self.is_by_time:
             yield BY_QUEUES
-        if others and len(self.answers) > 1:
-            yield f"{stores_in_words(len(others))} without a message; {_in_words(others)}."
+        if empty and len(self.answers) > 1:
+            yield f"{stores_in_words(len(empty))} without a message; {_in_words(empty)}."
 
     def problems(self) -> Iterator[str]:
         """Yield unreadable stores, unreadable parts of logs, and differences between replicas."""
-        for one in self.answers:
-            if one.error is not None:
-                yield f"{one.store}: not searched: {one.error}"
-            if one.store in self.answered_by:
-                yield f"{one.store}: its replica {self.answered_by[one.store]} was searched instead"
-            covered = one.report.coverage if one.report else None
-            for said in (*covered.notes, *covered.unreadable) if covered else ():
-                yield f"{one.store}: {said}"
+        for answer in self.answers:
+            if answer.error is not None:
+                yield f"{answer.store}: not searched: {answer.error}"
+            if answer.store in self.answered_by:
+                yield f"{answer.store}: its replica {self.answered_by[answer.store]} was searched instead"
+            coverage = answer.report.coverage if answer.report else None
+            for said in (*coverage.notes, *coverage.unreadable) if coverage else ():
+                yield f"{answer.store}: {said}"
         yield from map(str, self.differing)
 
     def coverage(self) -> list[dict[str, Any]]:
         """Return an object per store: how many bytes of its log were searched, and how many were unreadable."""
         return [
             {
-                "store": one.store,
-                "path": one.path,
-                "is_complete": one.is_complete,
-                "error": None if one.error is None else str(one.error),
-                "answered_by": self.answered_by.get(one.store),
-                **_searched(one.report),
+                "store": answer.store,
+                "path": answer.path,
+                "is_complete": answer.is_complete,
+                "error": None if answer.error is None else str(answer.error),
+                "answered_by": self.answered_by.get(answer.store),
+                **_searched(answer.report),
             }
-            for one in self.answers
+            for answer in self.answers
         ]
 
     def total(self) -> dict[str, Any]:
         """Return the sums of the numbers in `coverage` over all stores."""
         rows = self.coverage()
         sums = {name: sum(row[name] for row in rows) for name in _SUMMED}
-        failed = sum(one.error is not None for one in self.answers)
+        failed = sum(answer.error is not None for answer in self.answers)
         return {"stores": len(rows), "failed": failed, "is_complete": self.is_complete, **sums}
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "messages": [{"store": store, **message_fields(one)} for store, one in self.messages],
+            "messages": [
+                {"store": store, **message_fields(message)} for store, message in self.messages
+            ],
             "is_limited": self.is_limited,
             "total": self.total(),
             "stores": self.coverage(),
-            "differing": [finding.as_json() for finding in self.differing],
+            "differing": [difference.as_json() for difference in self.differing],
         }
 
 
@@ -219,9 +223,14 @@ def find(
         UsageError: no store or no condition is given, or an argument is wrong. A store that cannot be read raises no
             error: the report names it, and is incomplete.
     """
-    asked = FindRequest.of(key, message_id, topic, begin, end, tags, limit)
+    arguments = FindRequest.of(key, message_id, topic, begin, end, tags, limit)
     return find_by(
-        stores, asked.answer, asked.limit, on_answer, is_by_time=asked.is_by_time, **reading
+        stores,
+        arguments.answer,
+        arguments.limit,
+        on_answer,
+        is_by_time=arguments.is_by_time,
+        **reading,
     )
 
 
@@ -248,23 +257,23 @@ def find_by(
         )
 
     def ask(store: NamedStore) -> tuple[QueryResult, int]:
-        with open_named(store, **reading) as opened:
-            return search(opened), sum(file.size for file in opened.own_log.files)
+        with open_named(store, **reading) as reader:
+            return search(reader), sum(file.size for file in reader.own_log.files)
 
     answers: list[StoreAnswer[QueryResult] | None] = [None] * len(named)
     for place, answer in in_threads(ask, named, _AT_ONCE, may_fork):
         answers[place] = answer
         on_answer(answer)
-    known = tuple(answer for answer in answers if answer is not None)
-    raise_if_misused(known)
-    found, differing = _each_once(named, known)
-    found.sort(key=lambda one: one.message.store_timestamp, reverse=True)
-    is_cut = any(answer.report and answer.report.cursor is not None for answer in known)
-    is_limited = is_cut or (limit is not None and len(found) > limit)
-    logs = [answer.report.coverage.log if answer.report else None for answer in known]
-    replaced = answered_by(named, [answer.is_complete for answer in known], logs)
+    all_answers = tuple(answer for answer in answers if answer is not None)
+    raise_if_misused(all_answers)
+    messages, differing = _each_once(named, all_answers)
+    messages.sort(key=lambda found_message: found_message.message.store_timestamp, reverse=True)
+    is_cut = any(answer.report and answer.report.cursor is not None for answer in all_answers)
+    is_limited = is_cut or (limit is not None and len(messages) > limit)
+    logs = [answer.report.coverage.log if answer.report else None for answer in all_answers]
+    replaced = answered_by(named, [answer.is_complete for answer in all_answers], logs)
     return FindReport(
-        tuple(found[:limit]), known, is_limited, tuple(differing), is_by_time, replaced
+        tuple(messages[:limit]), all_answers, is_limited, tuple(differing), is_by_time, replaced
     )
 
 
@@ -275,20 +284,20 @@ def _each_once(
 
     Messages of stores with the same cluster and broker are the same if they have the same physical offset.
     """
-    found: list[FoundMessage] = []
+    messages: list[FoundMessage] = []
     of_broker: dict[tuple[object, ...], FoundMessage] = {}
     differing = []
     for store, answer in sorted(zip(stores, answers, strict=True), key=lambda pair: _rank(pair[0])):
         for message in answer.report or ():
-            one = FoundMessage(store.name, message)
+            found_message = FoundMessage(store.name, message)
             place = message.physical_offset, message.queue_offset
-            other = of_broker.setdefault((*store.log_name, *place), one)
-            if other is one:
-                found.append(one)
-            elif other.message != message:
-                found.append(one)
-                differing.append(differs(store.path, message.physical_offset, other.store))
-    return found, differing
+            first = of_broker.setdefault((*store.log_name, *place), found_message)
+            if first is found_message:
+                messages.append(found_message)
+            elif first.message != message:
+                messages.append(found_message)
+                differing.append(differs(store.path, message.physical_offset, first.store))
+    return messages, differing
 
 
 def _rank(store: NamedStore) -> int:
@@ -322,8 +331,8 @@ class FindRequest:
         cls, text: str, topic: str | None, begin: int | None, end: int | None, limit: int | None
     ) -> FindRequest:
         """Check the arguments of `reput find`. Raises UsageError."""
-        checked = cls.of(text, None, topic, begin, end, None, limit)
-        return replace(checked, key=None, text=understood(text))
+        arguments = cls.of(text, None, topic, begin, end, None, limit)
+        return replace(arguments, key=None, text=understood(text))
 
     @classmethod
     def of(
@@ -369,12 +378,12 @@ class FindRequest:
     def _by_time(self, store: MessageStore) -> QueryResult:
         """Read queues backwards from their ends, then the log after the last dispatched message."""
         assert self.limit is not None
-        wanted = TailFilter(self.topic, tags=self.tags, begin=self.begin, end=self.end)
-        tail = LogTail(store, wanted)
-        found = tail.last(self.limit + 1)[::-1]
-        cursor = found[self.limit - 1].physical_offset if len(found) > self.limit else None
+        predicate = TailFilter(self.topic, tags=self.tags, begin=self.begin, end=self.end)
+        tail = LogTail(store, predicate)
+        messages = tail.last(self.limit + 1)[::-1]
+        cursor = messages[self.limit - 1].physical_offset if len(messages) > self.limit else None
         coverage = tail.coverage(cursor)
-        return QueryResult(tuple(found[: self.limit]), cursor, coverage)
+        return QueryResult(tuple(messages[: self.limit]), cursor, coverage)
 
 
 def records_of_key(
@@ -387,12 +396,12 @@ def records_of_key(
     after: int | None = None,
 ) -> QueryRecords:
     """Return the answer of `find_records`. If no message has an id in lower case, search for it in upper case."""
-    first, *others = spellings(key)
-    found = store.find_records(topic, first, begin, end, limit, after)
-    for other in others if not found.records else ():
-        then = store.find_records(topic, other, begin, end, limit, after)
-        found = then._replace(coverage=joined([found.coverage, then.coverage]))
-    return found
+    first, *further_spellings = spellings(key)
+    answer = store.find_records(topic, first, begin, end, limit, after)
+    for spelling in further_spellings if not answer.records else ():
+        then = store.find_records(topic, spelling, begin, end, limit, after)
+        answer = then._replace(coverage=joined([answer.coverage, then.coverage]))
+    return answer
 
 
 def _by_text(
@@ -406,45 +415,45 @@ def _by_text(
     """Return the messages of all meanings of a text, newest first."""
     named, unread = text.at_places(store)
     answers = [
-        answer_of(store, one)
-        for one in named
+        answer_of(store, message)
+        for message in named
         # The queue of a light topic (LMQ) has messages of other topics.
-        if topic in (None, one.topic, text.place and text.place[0])
-        and (begin is None or begin <= one.store_timestamp)
-        and (end is None or one.store_timestamp <= end)
+        if topic in (None, message.topic, text.place and text.place[0])
+        and (begin is None or begin <= message.store_timestamp)
+        and (end is None or message.store_timestamp <= end)
     ]
     answers += [store.query(topic, key, begin, end, limit) for key in text.keys]
-    found = sorted(
+    messages = sorted(
         dict.fromkeys(message for answer in answers for message in answer),
-        key=lambda one: (one.physical_offset, one.queue_offset),
+        key=lambda message: (message.physical_offset, message.queue_offset),
         reverse=True,
     )
     coverage = joined([answer.coverage for answer in answers])
-    if unread and not found:
+    if unread and not messages:
         coverage = replace(coverage, unreadable=(*coverage.unreadable, *unread), proven=())
     cursors = [answer.cursor for answer in answers if answer.cursor is not None]
-    if limit is not None and len(found) > limit:
-        cursors.append(found[limit - 1].physical_offset)
-    return QueryResult(tuple(found[:limit]), max(cursors, default=None), coverage)
+    if limit is not None and len(messages) > limit:
+        cursors.append(messages[limit - 1].physical_offset)
+    return QueryResult(tuple(messages[:limit]), max(cursors, default=None), coverage)
 
 
 def _in_words(answers: Sequence[QueryResult]) -> str:
-    log = sum(one.coverage.log.size_bytes for one in answers)
-    indexed = sum(one.coverage.indexed_bytes for one in answers)
-    scanned = sum(one.coverage.scanned_bytes for one in answers)
+    log = sum(answer.coverage.log.size_bytes for answer in answers)
+    indexed = sum(answer.coverage.indexed_bytes for answer in answers)
+    scanned = sum(answer.coverage.scanned_bytes for answer in answers)
     if not indexed and not scanned:
         return f"{log:,} bytes of log"
     return f"{log:,} bytes of log, {indexed:,} through IndexFiles, {scanned:,} message by message"
 
 
-def _searched(found: QueryResult | None) -> Mapping[str, Any]:
-    if found is None:
+def _searched(answer: QueryResult | None) -> Mapping[str, Any]:
+    if answer is None:
         return {**dict.fromkeys(_SUMMED, 0), "searched": None}
-    covered = found.coverage
+    coverage = answer.coverage
     return {
-        "log_bytes": covered.log.size_bytes,
-        "indexed_bytes": covered.indexed_bytes,
-        "scanned_bytes": covered.scanned_bytes,
-        "unreadable_bytes": covered.unreadable_bytes,
-        "searched": coverage_fields(covered),
+        "log_bytes": coverage.log.size_bytes,
+        "indexed_bytes": coverage.indexed_bytes,
+        "scanned_bytes": coverage.scanned_bytes,
+        "unreadable_bytes": coverage.unreadable_bytes,
+        "searched": coverage_fields(coverage),
     }

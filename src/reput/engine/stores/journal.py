@@ -69,11 +69,15 @@ class Journal(Closing):
         """
         self._path = fspath(path)
         # Omit callables: their repr has an address, which differs in each process.
-        plain = {name: _stated(name, one) for name, one in options.items() if not callable(one)}
+        plain = {
+            name: _option_text(name, value)
+            for name, value in options.items()
+            if not callable(value)
+        }
         header = json.dumps(
             {"schema": _SCHEMA, "operation": operation, "options": plain}, sort_keys=True
         )
-        self._known: dict[tuple[str, str, str], KeptReport] = {}
+        self._reports: dict[tuple[str, str, str], KeptReport] = {}
         self._end = 0
         with ExitStack() as stack:
             # Lock the file first. Otherwise, two commands that run at once would overwrite each other's reports.
@@ -114,12 +118,12 @@ class Journal(Closing):
 
     def _read(self, number: int, line: bytes) -> None:
         try:
-            kept = parse_json(line)
-            worst = None if kept["severity"] is None else Severity(kept["severity"])
+            fields = parse_json(line)
+            worst = None if fields["severity"] is None else Severity(fields["severity"])
             report = KeptReport(
-                kept["headline"], kept["report"], kept["is_complete"] is True, worst
+                fields["headline"], fields["report"], fields["is_complete"] is True, worst
             )
-            self._known[kept["store"], kept["path"], kept["settings"]] = report
+            self._reports[fields["store"], fields["path"], fields["settings"]] = report
         except (ValueError, KeyError, TypeError):
             raise UsageError(
                 f"resume: line {number} of {self._path} is not the report of a store; choose another file",
@@ -131,7 +135,7 @@ class Journal(Closing):
 
         `output` is the file or folder that the operation writes for the store.
         """
-        return self._known.get((store.name, store.path, _settings_of(store, output)))
+        return self._reports.get((store.name, store.path, _settings_of(store, output)))
 
     def add(self, store: NamedStore, output: str, report: Report) -> None:
         """Append the report of a store. Raises StoreAccessError."""
@@ -149,7 +153,7 @@ class Journal(Closing):
         self._end += len(data)
 
 
-def _stated(name: str, value: object) -> str:
+def _option_text(name: str, value: object) -> str:
     """Return an option as text. Options of object storage may be secret, so only their digest is kept."""
     return _digest(value) if name == "storage_options" and value else repr(value)
 

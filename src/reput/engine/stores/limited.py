@@ -48,8 +48,8 @@ def limited(
             started[place] = clock()
             Thread(target=run, args=(place,), name=f"reput-store-{place}", daemon=True).start()
         try:
-            left = min(started.values()) + limit_s - clock()
-            place, result, error = ready.get(timeout=max(left, 0))
+            left_s = min(started.values()) + limit_s - clock()
+            place, result, error = ready.get(timeout=max(left_s, 0))
         except Empty:
             late = [place for place, since in started.items() if clock() - since >= limit_s]
             for place in late:

@@ -40,10 +40,10 @@ class Pasted(NamedTuple):
         Also return why messages at these places cannot be read. If a text is no name of a place, such as most pasted
         numbers, nothing is there.
         """
-        found, unread = list[MessageExt](), list[Finding]()
+        messages, unread = list[MessageExt](), list[Finding]()
         for key in self.keys:
             if (message := store.get_by_offset_id(key)) is not None:
-                found.append(message)
+                messages.append(message)
             elif (coverage := coverage_of_id(store, key)) is not None:
                 unread += coverage.unreadable
         reads: list[Callable[[], MessageExt]] = []
@@ -53,12 +53,12 @@ class Pasted(NamedTuple):
             reads.append(lambda: store.get_by_queue(*place))
         for read in reads:
             try:
-                found.append(read())
+                messages.append(read())
             except MessageNotFoundError:
                 continue
             except FormatError as error:
                 unread.append(finding_of(error))
-        return found, unread
+        return messages, unread
 
 
 def understood(given: str) -> Pasted:
@@ -74,9 +74,9 @@ def understood(given: str) -> Pasted:
     place = _PLACE.fullmatch(text)
     if number is None:
         for word in re.split(r"[\s,;|]+", _LABEL.sub(" ", text)):
-            found = word.strip(_AROUND)
-            if found and not found.endswith(_CUT_OFF):
-                keys[found] = None
+            key = word.strip(_AROUND)
+            if key and not key.endswith(_CUT_OFF):
+                keys[key] = None
     for key in list(keys):
         keys |= dict.fromkeys(spellings(key))
     if len(keys) > MOST_KEYS:

@@ -88,41 +88,41 @@ def require_spark(reason: str, arguments: Sequence[str] = ()) -> None:
 
 
 @contextmanager
-def opened_runner(chosen: Chosen, size_bytes: int, prepare: Callable[[], None]) -> Iterator[Runner]:
+def opened_runner(choice: Chosen, size_bytes: int, prepare: Callable[[], None]) -> Iterator[Runner]:
     """Yield the runner for a job, and close it after the `with` block.
 
     Args:
-        chosen: The requested runner.
+        choice: The requested runner.
         size_bytes: Size of the CommitLogs that the job reads.
         prepare: Compiles the kernels of the job, or loads them from their cache.
 
     Raises:
         UsageError, MissingExtraError, JavaNotFoundError, SparkJobError.
     """
-    if chosen.is_spark(size_bytes):
+    if choice.is_spark(size_bytes):
         from reput.spark import prepared_runner
 
-        with spark_session(chosen, prepare) as spark:
+        with spark_session(choice, prepare) as spark:
             yield prepared_runner(spark, prepare)
     else:
-        with local_runner(chosen, size_bytes, prepare) as runner:
+        with local_runner(choice, size_bytes, prepare) as runner:
             yield runner
 
 
 @contextmanager
-def spark_session(chosen: Chosen, prepare: Callable[[], None]) -> Iterator[Any]:
+def spark_session(choice: Chosen, prepare: Callable[[], None]) -> Iterator[Any]:
     """Yield the caller's session, or a new one.
 
     Kernels are compiled while Spark starts, because this process mostly waits for the start.
     """
-    if not isinstance(chosen.runner, str):
+    if not isinstance(choice.runner, str):
         prepare()
-        yield chosen.runner
+        yield choice.runner
         return
     from reput.spark import command_session
 
     prepared = _begun(prepare)
-    with command_session(chosen.master or "local[*]") as spark:
+    with command_session(choice.master or "local[*]") as spark:
         prepared()
         yield spark
 
@@ -147,15 +147,15 @@ def _begun(work: Callable[[], None]) -> Callable[[], None]:
 
 @contextmanager
 def local_runner(
-    chosen: Chosen, size_bytes: int, prepare: Callable[[], None], processes: int | None = None
+    choice: Chosen, size_bytes: int, prepare: Callable[[], None], processes: int | None = None
 ) -> Iterator[Runner]:
     """Provide a runner of this machine, by default with a process per processor."""
-    if chosen.runner == "serial" or (chosen.runner == "auto" and size_bytes < SMALL_BYTES):
+    if choice.runner == "serial" or (choice.runner == "auto" and size_bytes < SMALL_BYTES):
         yield AnchoredRunner(SerialRunner())
     else:
         from reput.base import ProcessRunner
 
         with ProcessRunner(processes, prepare) as runner:
             spark = "" if has_spark() else f"; for Spark: {INSTALL_SPARK}"
-            chosen.announce(f"Runs in {runner.parallelism} processes of this machine{spark}.")
+            choice.announce(f"Runs in {runner.parallelism} processes of this machine{spark}.")
             yield AnchoredRunner(runner)

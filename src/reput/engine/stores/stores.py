@@ -143,20 +143,20 @@ class StoresReport(Report, Generic[_Result]):
 
     def __getitem__(self, store: str) -> _Result:
         """Return the report of the store with this name or path. Raises KeyError if there is none."""
-        for one in self.answers:
-            if store in (one.store, one.path) and one.report is not None:
-                return one.report
+        for answer in self.answers:
+            if store in (answer.store, answer.path) and answer.report is not None:
+                return answer.report
         raise KeyError(store)
 
     @property
     def failed(self) -> tuple[StoreAnswer[_Result], ...]:
         """Return the stores without a report."""
-        return tuple(one for one in self.answers if one.report is None)
+        return tuple(answer for answer in self.answers if answer.report is None)
 
     @property
     def is_complete(self) -> bool:
         """Return whether each store was completely readable."""
-        return all(one.is_complete for one in self.answers)
+        return all(answer.is_complete for answer in self.answers)
 
     @property
     def is_valid(self) -> bool:
@@ -165,7 +165,7 @@ class StoresReport(Report, Generic[_Result]):
 
     @property
     def severity(self) -> Severity | None:
-        states = {one.state for one in self.answers}
+        states = {answer.state for answer in self.answers}
         if StoreState.DAMAGED in states or self.differing:
             return Severity.DAMAGE
         return Severity.WARNING if StoreState.WARNING in states else None
@@ -176,23 +176,23 @@ class StoresReport(Report, Generic[_Result]):
 
         Of several replicas, only the first that was read is counted.
         """
-        found: dict[str, StoreAnswer[_Result]] = {}
-        for one in sorted(self.answers, key=lambda one: one.store in self.replica_of):
-            if one.report is not None:
-                found.setdefault(self.replica_of.get(one.store, one.store), one)
-        names = {one.store for one in found.values()}
-        return tuple(one for one in self.answers if one.store in names)
+        answers: dict[str, StoreAnswer[_Result]] = {}
+        for answer in sorted(self.answers, key=lambda answer: answer.store in self.replica_of):
+            if answer.report is not None:
+                answers.setdefault(self.replica_of.get(answer.store, answer.store), answer)
+        names = {answer.store for answer in answers.values()}
+        return tuple(answer for answer in self.answers if answer.store in names)
 
     @property
     def log_bytes(self) -> int:
         """Return the CommitLog bytes of all stores that have a report. Replicas of one log count once."""
-        return sum(one.log_bytes for one in self.counted)
+        return sum(answer.log_bytes for answer in self.counted)
 
     @property
     def counts(self) -> dict[StoreState, int]:
         """Return the number of stores in each state, the worst first."""
-        found = Counter(one.state for one in self.answers)
-        return {state: found[state] for state in StoreState}
+        counts = Counter(answer.state for answer in self.answers)
+        return {state: counts[state] for state in StoreState}
 
     @property
     def headline(self) -> str:
@@ -204,35 +204,33 @@ class StoresReport(Report, Generic[_Result]):
 
     def worst_first(self) -> list[StoreAnswer[_Result]]:
         """Return the answers by descending severity, then in the order of the stores."""
-        return sorted(self.answers, key=lambda one: list(StoreState).index(one.state))
+        return sorted(self.answers, key=lambda answer: list(StoreState).index(answer.state))
 
     def lines(self) -> Iterator[str]:
         """Yield one line per store, the worst first, then differences between replicas, then the counts."""
-        names = max((len(printable(one.store)) for one in self.answers), default=0)
-        states = max((len(one.state) for one in self.answers), default=0)
-        for one in self.worst_first():
-            text = (
-                f"{printable(one.store):<{names}}  {one.state:<{states}}  {printable(one.headline)}"
-            )
-            of = self.replica_of.get(one.store)
+        names = max((len(printable(answer.store)) for answer in self.answers), default=0)
+        states = max((len(answer.state) for answer in self.answers), default=0)
+        for answer in self.worst_first():
+            text = f"{printable(answer.store):<{names}}  {answer.state:<{states}}  {printable(answer.headline)}"
+            of = self.replica_of.get(answer.store)
             yield f"{text} (replica of {printable(of)})" if of else text
-        for finding in self.differing:
-            yield printable(f"{finding.severity}: {finding.kind}: {finding}")
+        for difference in self.differing:
+            yield printable(f"{difference.severity}: {difference.kind}: {difference}")
         yield self.headline
 
     def coverage(self) -> list[dict[str, Any]]:
         """Return an object per store: its state, the size of its log, and whether it was completely readable."""
         return [
             {
-                "store": one.store,
-                "path": one.path,
-                "state": one.state,
-                "log_bytes": one.log_bytes,
-                "replica_of": self.replica_of.get(one.store),
-                "is_complete": one.is_complete,
-                "error": None if one.error is None else str(one.error),
+                "store": answer.store,
+                "path": answer.path,
+                "state": answer.state,
+                "log_bytes": answer.log_bytes,
+                "replica_of": self.replica_of.get(answer.store),
+                "is_complete": answer.is_complete,
+                "error": None if answer.error is None else str(answer.error),
             }
-            for one in self.answers
+            for answer in self.answers
         ]
 
     def total(self) -> dict[str, Any]:
@@ -247,10 +245,10 @@ class StoresReport(Report, Generic[_Result]):
 
     def as_dict(self) -> dict[str, Any]:
         rows = [
-            {**covered, "report": None if one.report is None else one.report.as_dict()}
-            for covered, one in zip(self.coverage(), self.answers, strict=True)
+            {**coverage, "report": None if answer.report is None else answer.report.as_dict()}
+            for coverage, answer in zip(self.coverage(), self.answers, strict=True)
         ]
-        differing = [finding.as_json() for finding in self.differing]
+        differing = [difference.as_json() for difference in self.differing]
         return {"total": self.total(), "stores": rows, "differing": differing}
 
 
@@ -280,14 +278,16 @@ def takes_stores(
     first = next(iter(signature(operation).parameters))
 
     def entrance(*args: Any, **options: Any) -> Any:
-        given: Any = args[0] if args else options.get(first)
-        is_one = isinstance(given, str | PathLike) or not isinstance(given, NamedStore | Sequence)
-        if is_one:  # An argument of a wrong type goes to the operation, which refuses it.
+        stores: Any = args[0] if args else options.get(first)
+        is_path = isinstance(stores, str | PathLike) or not isinstance(
+            stores, NamedStore | Sequence
+        )
+        if is_path:  # An argument of a wrong type goes to the operation, which refuses it.
             return operation(*args, **options)
         if len(args) > 1:
             raise UsageError("with several stores, pass all other arguments by name")
         options.pop(first, None)
-        return over_stores(entrance, given, **options)
+        return over_stores(entrance, stores, **options)
 
     named: Any = update_wrapper(entrance, operation)
     return cast("StoresOperation[_Arguments, _Result]", named)
@@ -306,36 +306,36 @@ def stores_of(
     Raises:
         UsageError: no store is named, or two stores have the same name.
     """
-    given = [stores] if isinstance(stores, str | PathLike | NamedStore) else list(stores)
-    if not given:
+    sources = [stores] if isinstance(stores, str | PathLike | NamedStore) else list(stores)
+    if not sources:
         raise UsageError("name a store: pass at least one path or NamedStore")
     # Compare real paths, because two paths may lead to the same store.
-    found: dict[str, NamedStore] = {}
-    for one in given:
-        for store in _expanded(one, storage_options):
+    by_place: dict[str, NamedStore] = {}
+    for source in sources:
+        for store in _expanded(source, storage_options):
             place = within(limit_s, partial(Location.canonical, store.path), store.path)
-            found.setdefault(place, store)
-    names = [store.name for store in found.values()]
+            by_place.setdefault(place, store)
+    names = [store.name for store in by_place.values()]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        paths = [store.path for store in found.values() if store.name == twice]
+        paths = [store.path for store in by_place.values() if store.name == twice]
         raise UsageError(f"{' and '.join(paths)} have the same name {twice}; rename one of them")
-    return list(found.values())
+    return list(by_place.values())
 
 
 def _expanded(
-    given: StorePath | NamedStore, storage_options: Mapping[str, str] | None
+    path: StorePath | NamedStore, storage_options: Mapping[str, str] | None
 ) -> list[NamedStore]:
-    if not isinstance(given, str | PathLike | NamedStore):
-        raise UsageError(f"a store must be a path or a NamedStore, not {given!r}")
-    one = given if isinstance(given, NamedStore) else _of_path(fspath(given))
-    if not Location.is_pattern(one.path) or one.name != one.path:
-        return [one]
+    if not isinstance(path, str | PathLike | NamedStore):
+        raise UsageError(f"a store must be a path or a NamedStore, not {path!r}")
+    store = path if isinstance(path, NamedStore) else _of_path(fspath(path))
+    if not Location.is_pattern(store.path) or store.name != store.path:
+        return [store]
     try:
-        paths = find_stores([one.path], one.options.get("storage_options", storage_options))
+        paths = find_stores([store.path], store.options.get("storage_options", storage_options))
     except StoreError:  # The operation will report the error.
-        return [one]
-    return [replace(one, name=each, path=each) for each in paths]
+        return [store]
+    return [replace(store, name=place, path=place) for place in paths]
 
 
 def _of_path(path: str) -> NamedStore:
@@ -348,8 +348,8 @@ def open_named(store: NamedStore, **reading: Any) -> MessageStore:
     path, of_store = store.arguments(joined=True)
     from reput.engine.stores.opening import open_store
 
-    opened: MessageStore = open_store(path, **_merged(open_store, reading, of_store))
-    return opened
+    reader: MessageStore = open_store(path, **_merged(open_store, reading, of_store))
+    return reader
 
 
 def stores_in_words(count: int) -> str:
@@ -422,15 +422,15 @@ def over_stores(
 
         for place, store in enumerate(named if journal is not None else ()):
             output = output_of(store)
-            kept = None if journal is None else journal.report_of(store, output)
-            if kept is not None and (
+            earlier = None if journal is None else journal.report_of(store, output)
+            if earlier is not None and (
                 not output or Location.is_url(output) or os.path.exists(output)
             ):
-                report = cast("_Result", kept)
+                report = cast("_Result", earlier)
                 answers[place] = StoreAnswer(store.name, store.path, report, None, sizes[place])
                 on_answer(cast("StoreAnswer[_Result]", answers[place]))
-        left = [place for place, answer in enumerate(answers) if answer is None]
-        small = [place for place in left if sizes[place] < SMALL_BYTES]
+        places = [place for place, answer in enumerate(answers) if answer is None]
+        small = [place for place in places if sizes[place] < SMALL_BYTES]
         whole = options | ({"runner": "serial"} if has_runner else {})
         # A task may run in another process, where it cannot call the callbacks of this process.
         whole = {name: value for name, value in whole.items() if not callable(value)}
@@ -439,18 +439,18 @@ def over_stores(
             if limit_s is None:
                 tasks = [_task(operation, named[place], sizes[place], whole) for place in small]
             if limit_s is not None:
-                asked = [named[place] for place in small]
-                for place, answer in _limited(operation, asked, limit_s, whole):
+                small_stores = [named[place] for place in small]
+                for place, answer in _limited(operation, small_stores, limit_s, whole):
                     done(small[place], answer)
-            chosen = Chosen.of(runner) if limit_s is None else Chosen("serial")
+            choice = Chosen.of(runner) if limit_s is None else Chosen("serial")
             size = sum(sizes[place] for place in small)
-            at_once = _runner_of_many(running, chosen, size, len(small))
+            at_once = _runner_of_many(running, choice, size, len(small))
             for place, answer in _as_completed(tasks, at_once):
                 done(small[place], answer)
-        each = options | ({"runner": runner} if has_runner else {})
-        for place in left:
+        store_options = options | ({"runner": runner} if has_runner else {})
+        for place in places:
             if (size := sizes[place]) >= SMALL_BYTES:
-                done(place, _task(operation, named[place], size, each)())
+                done(place, _task(operation, named[place], size, store_options)())
     # A store that did not answer would not answer now either.
     replicas = find_replicas(
         [
@@ -465,9 +465,9 @@ def over_stores(
         for answer in answers
         if answer is not None
     )
-    found = StoresReport(every, replicas.first, replicas.differing)
-    raise_if_misused(found.answers)
-    return found
+    joint_report = StoresReport(every, replicas.first, replicas.differing)
+    raise_if_misused(joint_report.answers)
+    return joint_report
 
 
 def _limited(
@@ -496,7 +496,7 @@ def raise_if_misused(answers: Sequence[StoreAnswer[Any]]) -> None:
 
     In that case, the arguments themselves are probably wrong.
     """
-    if answers and all(isinstance(one.error, UsageError) for one in answers):
+    if answers and all(isinstance(answer.error, UsageError) for answer in answers):
         raise answers[0].error or UsageError()
 
 
@@ -525,7 +525,7 @@ def in_threads(
             return place, _unread(store, error, bytes_of(store))
         return place, StoreAnswer(store.name, store.path, report, None, size)
 
-    remote = sum(Location.is_url(one.path) or one.archive is not None for one in stores)
+    remote = sum(Location.is_url(store.path) or store.archive is not None for store in stores)
     if may_fork and not remote and len(stores) >= 2 * _LEAST_OF_FORK:
         from reput.engine.stores.forks import in_forks
 
@@ -536,14 +536,14 @@ def in_threads(
     return call_in_threads(answer, len(stores), at_once, at_first=remote)
 
 
-def _runner_of_many(stack: ExitStack, chosen: Chosen, size_bytes: int, stores: int) -> Runner:
+def _runner_of_many(stack: ExitStack, choice: Chosen, size_bytes: int, stores: int) -> Runner:
     """Return a runner whose tasks are whole stores."""
-    if chosen.runner == "auto" and chosen.master is None:
+    if choice.runner == "auto" and choice.master is None:
         is_little = stores < MANY_STORES and size_bytes < SMALL_BYTES
-        chosen = chosen._replace(runner="serial" if is_little else "processes")
+        choice = choice._replace(runner="serial" if is_little else "processes")
     if stores < 2:
         return SerialRunner()
-    return stack.enter_context(opened_runner(chosen, size_bytes, lambda: None))
+    return stack.enter_context(opened_runner(choice, size_bytes, lambda: None))
 
 
 def _as_completed(
@@ -599,8 +599,10 @@ def _merged(
 @cache
 def _takes_storage(operation: Callable[..., Any]) -> bool:
     """Return whether an operation has the option `storage_options`."""
-    taken = signature(operation).parameters
-    return "storage_options" in taken or any(one.kind is one.VAR_KEYWORD for one in taken.values())
+    parameters = signature(operation).parameters
+    return "storage_options" in parameters or any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
 
 
 def _answer(

@@ -75,7 +75,7 @@ def tail(
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    wanted = TailFilter(topic, queue_id, key, frozenset(wanted_tags(tags)))
-    with open_store(store, **reading) as opened:
-        end = LogTail(opened, wanted)
+    predicate = TailFilter(topic, queue_id, key, frozenset(wanted_tags(tags)))
+    with open_store(store, **reading) as reader:
+        end = LogTail(reader, predicate)
         return TailReport(tuple(end.last(count)), tuple(dict.fromkeys(end.damage)))
