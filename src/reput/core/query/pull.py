@@ -32,7 +32,6 @@ from reput.errors import (
     StoreError,
     UsageError,
 )
-from reput.format.commit_log import PHYSICAL_OFFSET
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
 from reput.format.consume_queue_ext import is_address
 from reput.format.java_string import hash_code
@@ -309,8 +308,7 @@ def is_in_place(
     if record_offset is None or record_offset == queue_offset:
         return record_offset is not None
     # With two wrong offsets, nothing shows that the record was written for this place.
-    (physical_offset,) = PHYSICAL_OFFSET.unpack_from(record.data, record.layout.position)
-    if physical_offset != record.physical_offset:
+    if record.stated_offset() != record.physical_offset:
         return False
     if record.is_restarted(topic, record_offset):
         return True
