@@ -83,14 +83,14 @@ class ArchiveIndexPart:
         """See `IndexPart.candidate_arrays`."""
         if within.start >= within.stop:
             return
-        wanted = np.array(sorted(set(hashes)), np.int64)
+        ascending = np.array(sorted(set(hashes)), np.int64)
         try:
-            found = _rows_of(self.storage.archive, self.part, wanted, within)
+            rows = _rows_of(self.storage.archive, self.part, ascending, within)
         except FormatError as error:
             raise UntrustedIndexError(error.path, error.offset, error.reason) from None
         # Sort by offset, newest message first, as `candidate_arrays` promises.
-        order = np.lexsort((found[0], found[1]))[::-1]
-        yield CandidateArrays(found[1][order], found[0][order].astype(np.int32))
+        order = np.lexsort((rows[0], rows[1]))[::-1]
+        yield CandidateArrays(rows[1][order], rows[0][order].astype(np.int32))
 
     def at_times(
         self, log: CommitLogReader, window: TimeWindow, within: OffsetRange
@@ -152,14 +152,14 @@ class ArchiveSearch:
 
 
 def _rows_of(
-    archive: Archive, part: IndexObject, wanted: _Offsets, within: OffsetRange
+    archive: Archive, part: IndexObject, ascending: _Offsets, within: OffsetRange
 ) -> tuple[_Offsets, _Offsets]:
     """Return hashes and offsets of the index rows that have a wanted hash, and an offset in the range.
 
-    The hashes in `wanted` must ascend. Raises FormatError, StoreNotFoundError, StoreAccessError.
+    The hashes in `ascending` must ascend. Raises FormatError, StoreNotFoundError, StoreAccessError.
     """
     index = archive.index(part)
-    groups, is_kept = _groups(index, wanted), len(wanted) <= _PREFETCHED_KEYS
+    groups, is_kept = _groups(index, ascending), len(ascending) <= _PREFETCHED_KEYS
     hashes, offsets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for at in range(0, len(groups), _GROUPS_AT_ONCE):
         some = groups[at : at + _GROUPS_AT_ONCE]
@@ -168,8 +168,11 @@ def _rows_of(
             if not len(rows):
                 continue
             # Rows are sorted by hash. Skip wanted hashes below the first row's hash or above the last row's hash.
-            low, high = np.searchsorted(wanted, rows[0]), np.searchsorted(wanted, rows[-1], "right")
-            near = wanted[low:high]
+            low, high = (
+                np.searchsorted(ascending, rows[0]),
+                np.searchsorted(ascending, rows[-1], "right"),
+            )
+            near = ascending[low:high]
             first = np.searchsorted(rows, near)
             is_hit = rows[np.minimum(first, len(rows) - 1)] == near
             near, first = near[is_hit], first[is_hit]
@@ -183,11 +186,11 @@ def _rows_of(
     return np.concatenate(hashes), np.concatenate(offsets)
 
 
-def _groups(index: ParquetIndex, wanted: _Offsets) -> list[int]:
+def _groups(index: ParquetIndex, hashes: _Offsets) -> list[int]:
     """Return the row groups whose range of hashes contains one of the ascending wanted hashes."""
     # The last bound belongs to no row group: it is above all hashes.
     least, greatest = index.least_hashes[:-1], index.greatest_hashes[:-1]
-    is_between = np.searchsorted(wanted, least) < np.searchsorted(wanted, greatest, "right")
+    is_between = np.searchsorted(hashes, least) < np.searchsorted(hashes, greatest, "right")
     return np.flatnonzero(is_between).tolist()
 
 
@@ -283,10 +286,10 @@ def prefetch(parts: Iterable[tuple[IndexPart, OffsetRange]], hashes: Collection[
         parts: Parts of any index, with the ranges to search.
         hashes: Hashes of the keys.
     """
-    wanted = np.array(sorted(set(hashes)), np.int64)
-    found = [part for part, within in parts if within.start < within.stop]
+    ascending = np.array(sorted(set(hashes)), np.int64)
+    chosen = [part for part, within in parts if within.start < within.stop]
     by_archive: dict[int, list[ArchiveIndexPart]] = {}
-    for part in found:
+    for part in chosen:
         if isinstance(part, ArchiveIndexPart):
             by_archive.setdefault(id(part.storage.archive), []).append(part)
     for some in by_archive.values():
@@ -294,18 +297,18 @@ def prefetch(parts: Iterable[tuple[IndexPart, OffsetRange]], hashes: Collection[
 
         def read(part: ArchiveIndexPart, archive: Archive = archive) -> None:
             try:
-                _groups_of(archive, part.part, wanted)
+                _groups_of(archive, part.part, ascending)
             except (FormatError, CorruptMessageError):
                 # Ignore the error here: a search that reads this part of the index meets the same error and reports it.
                 return
 
-        if len(wanted) <= _PREFETCHED_KEYS:
+        if len(ascending) <= _PREFETCHED_KEYS:
             archive.each(read, some)
 
 
-def _groups_of(archive: Archive, part: IndexObject, wanted: _Offsets) -> list[pa.Table]:
+def _groups_of(archive: Archive, part: IndexObject, hashes: _Offsets) -> list[pa.Table]:
     index = archive.index(part)
-    return [archive.group(index, group) for group in _groups(index, wanted)]
+    return [archive.group(index, group) for group in _groups(index, hashes)]
 
 
 class ContinuedIndex:
@@ -332,8 +335,8 @@ class ContinuedIndex:
         # IndexFiles may still cover log files that have expired in the store. For these log files, the archive's index
         # is used.
         newer = [_clipped(part, begin) for part in self._newer.parts() if part.stop > begin]
-        found: list[IndexPart] = [*self._older[1].parts(), *newer]
-        return tuple(sorted(found, key=lambda part: (part.start, part.stop)))
+        parts: list[IndexPart] = [*self._older[1].parts(), *newer]
+        return tuple(sorted(parts, key=lambda part: (part.start, part.stop)))
 
     @property
     def problems(self) -> list[Finding]:

@@ -117,26 +117,26 @@ class IndexFileSearch:
         The search ends early if the hashes have very many entries.
         """
         which: list[int] = []
-        found: list[int] = []
+        offsets: list[int] = []
         broken: list[int] = []
         most, done = file.used_bytes() // _BYTES_PER_HIT, 0
         for number, key_hash in enumerate(hashes.tolist()):
-            begin = len(found)
+            begin = len(offsets)
             try:
                 for offset in self._offsets(file, key_hash):
-                    found.append(offset)
-                    if len(found) > most:
+                    offsets.append(offset)
+                    if len(offsets) > most:
                         break
             except BrokenChainError:
                 broken.append(number)
-            if len(found) > most:
+            if len(offsets) > most:
                 # The hits of this hash are incomplete. The hash is searched for again in the whole file.
-                del found[begin:]
+                del offsets[begin:]
                 break
-            which += [number] * (len(found) - begin)
+            which += [number] * (len(offsets) - begin)
             done = number + 1
         return done, BulkHits(
-            np.array(which, np.int64), np.array(found, np.int64), np.array(broken, np.int64)
+            np.array(which, np.int64), np.array(offsets, np.int64), np.array(broken, np.int64)
         )
 
     def _offsets(self, file: IndexFileReader, key_hash: int) -> Iterator[int]:
@@ -165,8 +165,8 @@ class IndexFileSearch:
         )  # fmt: skip
         # If the hits of the last hash did not all fit into the arrays, drop them: the hash is searched for again.
         whole = which[:count] < done
-        found = which[:count][whole].astype(np.int64)
-        return int(done), BulkHits(found, offsets[:count][whole], np.flatnonzero(broken[:done]))
+        keys = which[:count][whole].astype(np.int64)
+        return int(done), BulkHits(keys, offsets[:count][whole], np.flatnonzero(broken[:done]))
 
 
 def _read_all(file: IndexFileReader) -> _Chains:

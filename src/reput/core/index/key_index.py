@@ -104,10 +104,10 @@ class KeyHashes(Collection[int]):
             import numpy as np
 
             hashed = topics if isinstance(topics, HashedTopics) else HashedTopics(topics)
-            each = [np.empty(0, np.int32), *map(hashed.key_hashes, keys)]
-            found = np.sort(np.concatenate(each))
+            parts = [np.empty(0, np.int32), *map(hashed.key_hashes, keys)]
+            hashes = np.sort(np.concatenate(parts))
             # Different keys may have the same hash.
-            self._array = found[np.diff(found, prepend=-1) > 0]
+            self._array = hashes[np.diff(hashes, prepend=-1) > 0]
             self._hashes = self._array.tolist()
 
     @property

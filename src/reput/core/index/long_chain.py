@@ -65,15 +65,15 @@ def in_arrays(candidates: Iterator[Candidate]) -> Iterator[CandidateArrays]:
     error: StoreError | None = None
     is_more = True
     while is_more:
-        found: list[Candidate] = []
+        batch: list[Candidate] = []
         try:
             for candidate in islice(candidates, _PIECE):
-                found.append(candidate)
+                batch.append(candidate)
         except StoreError as raised:
             error = raised
-        is_more = len(found) == _PIECE
-        if found:
-            offsets, hashes = zip(*found, strict=True)
+        is_more = len(batch) == _PIECE
+        if batch:
+            offsets, hashes = zip(*batch, strict=True)
             yield CandidateArrays(np.array(offsets, np.int64), np.array(hashes, np.int32))
     if error is not None:
         raise error

@@ -42,17 +42,17 @@ def worth_following(
         slots: The `SlotPages` object of the file, which detects pages that may have lost slots; None if every link of
             the file's chains was already checked.
     """
-    wanted = hashes.astype(np.int64)
+    values = hashes.astype(np.int64)
     # Sort the hashes by slot, so that the file is read from front to back.
-    wanted = wanted[np.argsort(wanted % file.hash_slots)]
-    numbers = wanted % file.hash_slots
-    left = np.zeros(len(wanted), np.bool_)
+    values = values[np.argsort(values % file.hash_slots)]
+    numbers = values % file.hash_slots
+    in_doubt = np.zeros(len(values), np.bool_)
     if slots is not None:
-        left = _in_doubt(file, slots, wanted, numbers)
+        in_doubt = _in_doubt(file, slots, values, numbers)
     items = _slots(file, numbers)
-    left |= (items != 0) & ~_leads_to_others(file, wanted, items)
-    found: list[int] = np.sort(wanted[left]).tolist()
-    return found
+    in_doubt |= (items != 0) & ~_leads_to_others(file, values, items)
+    chosen: list[int] = np.sort(values[in_doubt]).tolist()
+    return chosen
 
 
 def _in_doubt(file: IndexFileReader, slots: SlotPages, hashes: Hashes, numbers: Hashes) -> Mask:
@@ -111,7 +111,7 @@ def _counts_of_pages(file: IndexFileReader, first: int, stop: int) -> list[Hashe
 
 def _have_items(file: IndexFileReader, hashes: Hashes) -> Mask:
     """Return which hashes occur in an item of the file, even if no slot leads to the item."""
-    found = np.zeros(len(hashes), np.bool_)
+    present_hashes = np.zeros(len(hashes), np.bool_)
     order = np.argsort(hashes)
     ascending = hashes[order].astype(np.uint32)
     may_be = np.zeros(_SIEVE, np.bool_)
@@ -123,21 +123,21 @@ def _have_items(file: IndexFileReader, hashes: Hashes) -> Mask:
         # A hash above all wanted hashes has no place among them. It gets place 0: the wanted hash there is a lower one,
         # so they do not match.
         at[at == len(ascending)] = 0
-        found[order[at[ascending[at] == present]]] = True
-    return found
+        present_hashes[order[at[ascending[at] == present]]] = True
+    return present_hashes
 
 
 def _slots(file: IndexFileReader, numbers: Hashes) -> Hashes:
     """Return the values of slots. Their numbers must ascend."""
-    found = np.empty(len(numbers), np.int64)
+    slot_values = np.empty(len(numbers), np.int64)
     for begin in range(0, file.hash_slots, _PIECE_SLOTS):
         first, stop = np.searchsorted(numbers, (begin, begin + _PIECE_SLOTS))
         if first < stop:
             low, high = int(numbers[first]), int(numbers[stop - 1]) + 1
             at, length = HEADER_BYTES + SLOT_BYTES * low, SLOT_BYTES * (high - low)
             values = file.read(at, length, np.uint32)[numbers[first:stop] - low]
-            found[first:stop] = values.byteswap().view(np.int32)
-    return found
+            slot_values[first:stop] = values.byteswap().view(np.int32)
+    return slot_values
 
 
 def _leads_to_others(file: IndexFileReader, hashes: Hashes, items: Hashes) -> Mask:

@@ -62,13 +62,13 @@ class Stamps(NamedTuple):
         Raises StoreAccessError, StoreChangedError.
         """
         last = file.next_item - 1
-        own = Stamp.settled(file.path) if last > 0 else None
-        if own is None:
+        stamp = Stamp.settled(file.path) if last > 0 else None
+        if stamp is None:
             # No result will be kept for this IndexFile: it has no items, or a later change could leave its inode, size
             # and change time the same.
             return cls(None, {})
         start, stop = file.offset(1), file.offset(last)
-        return cls(own, cls.of_log(log.files_within(start, stop + 1)))
+        return cls(stamp, cls.of_log(log.files_within(start, stop + 1)))
 
     @staticmethod
     def of_log(files: Iterable[CommitLogFile]) -> dict[int, Stamp]:
@@ -76,8 +76,8 @@ class Stamps(NamedTuple):
 
         A file is excluded if a later change could leave its stamp the same.
         """
-        taken = {file.start: Stamp.settled(file.path) for file in files}
-        return {begin: stamp for begin, stamp in taken.items() if stamp is not None}
+        stamps = {file.start: Stamp.settled(file.path) for file in files}
+        return {begin: stamp for begin, stamp in stamps.items() if stamp is not None}
 
 
 class ProofCache:
@@ -104,11 +104,11 @@ class ProofCache:
         return None
 
     def keep_spot_check(
-        self, file: IndexFileReader, log: CommitLogReader, found: Verdict, before: Stamps
+        self, file: IndexFileReader, log: CommitLogReader, verdict: Verdict, before: Stamps
     ) -> bool:
         """Keep a spot check, and return whether it could be kept. `before` are the stamps taken before it began."""
-        more = {"is_whole": found.is_whole, "is_linked": found.is_linked}
-        return self._keep(_SPOT_CHECK, file, log, found.last, found.ranges, before, more)
+        more = {"is_whole": verdict.is_whole, "is_linked": verdict.is_linked}
+        return self._keep(_SPOT_CHECK, file, log, verdict.last, verdict.ranges, before, more)
 
     def spot_check(self, file: IndexFileReader, log: CommitLogReader) -> Verdict | None:
         """Return the cached result of the spot checks of an IndexFile; None if the result is missing or outdated."""
@@ -129,10 +129,10 @@ class ProofCache:
         if not ranges or len(ranges) > _MOST_RANGES or before.file is None:
             return False
         with suppress(ReputError, OSError):
-            kept = {"form": _FORM, "items": items, "ranges": [list(part) for part in ranges],
+            content = {"form": _FORM, "items": items, "ranges": [list(part) for part in ranges],
                     "file": _identity(file, items), "log": _log_files(log, ranges, before.log),
                     "witness": _witness(file, log, items), **more}  # fmt: skip
-            data = json.dumps(kept).encode()
+            data = json.dumps(content).encode()
             # The stamp of the IndexFile is compared last: if it is unchanged, the file has not changed since before the
             # proof or spot check. So the values above describe the file that was examined.
             is_same = Stamp.of(file.path) == before.file
@@ -149,10 +149,10 @@ class ProofCache:
         data = self._cache.read(_name(file, kind), _MOST_BYTES)
         if data is None:
             raise LookupError
-        kept: dict[str, Any] = json.loads(data)
-        if kept["form"] != _FORM:
+        content: dict[str, Any] = json.loads(data)
+        if content["form"] != _FORM:
             raise ValueError
-        return kept
+        return content
 
 
 def _name(file: IndexFileReader, kind: str) -> str:
@@ -198,12 +198,12 @@ def _witness(file: IndexFileReader, log: CommitLogReader, items: int) -> list[in
     return [offset, zlib.crc32(log.read_record(offset))]
 
 
-def _proof(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader) -> Proof | None:
-    items, gap_bytes = int(kept["items"]), int(kept["gap_bytes"])
-    if not _is_same(kept, file, log, items):
+def _proof(content: dict[str, Any], file: IndexFileReader, log: CommitLogReader) -> Proof | None:
+    items, gap_bytes = int(content["items"]), int(content["gap_bytes"])
+    if not _is_same(content, file, log, items):
         return None
-    ranges = _ranges(kept)
-    edge = _first_change(kept["log"], log)
+    ranges = _ranges(content)
+    edge = _first_change(content["log"], log)
     # Keep only the items whose messages lie before the first changed log file.
     if edge is not None:
         items = bisect_left(
@@ -212,47 +212,51 @@ def _proof(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader) ->
         ranges = [OffsetRange(start, min(stop, edge)) for start, stop in ranges if start < edge]
     if items == 0 or not ranges:
         return None
-    problems = tuple(map(str, kept["problems"]))
+    problems = tuple(map(str, content["problems"]))
     stop = ranges[-1].stop
-    then = {start: Stamp(*stamp) for start, *stamp in kept["log"]}
+    then = {start: Stamp(*stamp) for start, *stamp in content["log"]}
     files = log.files_within(min(then, default=stop), stop)
-    seen = tuple((file.path, then[file.start]) for file in files if file.start in then)
-    return Proof(items, tuple(ranges), problems, gap_bytes, kept["is_timed"] is True, seen=seen)
-
-
-def _spot_check(
-    kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader
-) -> Verdict | None:
-    last = int(kept["items"])
-    is_same = last == file.next_item - 1 and _is_same(kept, file, log, last)
-    if not is_same or _first_change(kept["log"], log) is not None:
-        return None
-    ranges = tuple(_ranges(kept))
-    return Verdict(
-        last, ranges, is_whole=kept["is_whole"] is True, is_linked=kept["is_linked"] is True
+    stamps = tuple((file.path, then[file.start]) for file in files if file.start in then)
+    return Proof(
+        items, tuple(ranges), problems, gap_bytes, content["is_timed"] is True, seen=stamps
     )
 
 
-def _is_same(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader, items: int) -> bool:
+def _spot_check(
+    content: dict[str, Any], file: IndexFileReader, log: CommitLogReader
+) -> Verdict | None:
+    last = int(content["items"])
+    is_valid = last == file.next_item - 1 and _is_same(content, file, log, last)
+    if not is_valid or _first_change(content["log"], log) is not None:
+        return None
+    ranges = tuple(_ranges(content))
+    return Verdict(
+        last, ranges, is_whole=content["is_whole"] is True, is_linked=content["is_linked"] is True
+    )
+
+
+def _is_same(
+    content: dict[str, Any], file: IndexFileReader, log: CommitLogReader, items: int
+) -> bool:
     """Return whether the file still has these items, and the log still has the last item's message."""
     last = file.next_item - 1
     if not 0 < items <= last:
         return False
-    is_same = kept["file"] == _identity(file, items)
-    return is_same and bool(kept["witness"] == _witness(file, log, items))
+    is_same = content["file"] == _identity(file, items)
+    return is_same and bool(content["witness"] == _witness(file, log, items))
 
 
-def _ranges(kept: dict[str, Any]) -> list[OffsetRange]:
+def _ranges(content: dict[str, Any]) -> list[OffsetRange]:
     """Return the ranges of a cached result. Raises ValueError if a range is empty, or the ranges do not ascend."""
-    ranges = [OffsetRange(int(start), int(stop)) for start, stop in kept["ranges"]]
+    ranges = [OffsetRange(int(start), int(stop)) for start, stop in content["ranges"]]
     if any(part.start >= part.stop for part in ranges) or ranges != sorted(ranges):
         raise ValueError
     return ranges
 
 
-def _first_change(kept: Sequence[Sequence[int]], log: CommitLogReader) -> int | None:
+def _first_change(entries: Sequence[Sequence[int]], log: CommitLogReader) -> int | None:
     """Return the physical offset of the first changed log file, or None if no log file has changed."""
-    stamps = {start: Stamp(*stamp) for start, *stamp in kept}
+    stamps = {start: Stamp(*stamp) for start, *stamp in entries}
     for file in log.files_within(min(stamps, default=0), max(stamps, default=-1) + 1):
         if file.start in stamps and stamps[file.start] != Stamp.of(file.path):
             return file.start

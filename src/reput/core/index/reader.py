@@ -117,12 +117,12 @@ class IndexFileReader:
             raise
 
     def _check(self) -> None:
-        size, wanted = self._file.size, file_bytes(self.hash_slots, self.index_items)
+        size, expected = self._file.size, file_bytes(self.hash_slots, self.index_items)
         if size == 0:
             raise FormatError(self.path, 0, "the file is empty")
-        if size != wanted:
+        if size != expected:
             geometry = f"{self.hash_slots} slots and {self.index_items} items"
-            raise FormatError(self.path, size, f"{size} bytes, but {geometry} take {wanted}")
+            raise FormatError(self.path, size, f"{size} bytes, but {geometry} take {expected}")
         count = self.header().index_count
         if not 0 <= count <= self.index_items:
             raise FormatError(
@@ -272,18 +272,18 @@ class IndexFileReader:
 
     def search(self, key_hash: int, last: int) -> Iterator[int]:
         """Yield the numbers of all items 1 to `last` with this hash, oldest first, without using the slots."""
-        wanted = _SLOT.pack(key_hash)
+        hash_bytes = _SLOT.pack(key_hash)
         for first in range(1, last + 1, _SEARCHED_ITEMS):
             begin = self._items_at + ITEM_BYTES * first
             end = self._items_at + ITEM_BYTES * min(first + _SEARCHED_ITEMS, last + 1)
             part = self._file.read(begin, end - begin)
-            at = part.find(wanted)
+            at = part.find(hash_bytes)
             while at >= 0:
                 number, rest = divmod(at, ITEM_BYTES)
                 # Only the first four bytes of an item are its hash. The same bytes may occur elsewhere in an item.
                 if rest == 0:
                     yield first + number
-                at = part.find(wanted, at + ITEM_BYTES - rest)
+                at = part.find(hash_bytes, at + ITEM_BYTES - rest)
 
     def links(self, last: int) -> list[tuple[int, int, int]]:
         """Return the key hash, physical offset and previous item of items 1 to `last`."""
@@ -453,7 +453,7 @@ class IndexFileReader:
         begin = self._items_at + ITEM_BYTES * (number - 1)
         count = min(_NEIGHBOURS_BYTES, ITEM_BYTES * (self.index_items - number + 1))
         data = self._file.read(begin, count)
-        found: tuple[int, int, int, int, int] = _NEIGHBOURS.unpack(
+        fields: tuple[int, int, int, int, int] = _NEIGHBOURS.unpack(
             data.ljust(_NEIGHBOURS_BYTES, b"\0")
         )
-        return found
+        return fields

@@ -52,10 +52,10 @@ class IndexSearch:
 
     def __iter__(self) -> Iterator[tuple[LocatedRecord, KeyedRecord]]:
         record: KeyedRecord | None = None
-        found = self._part.candidates(self._hashes, self._within)
+        candidates = self._part.candidates(self._hashes, self._within)
         if self._window is not None:
-            found = self._in_window(found, self._window)
-        for candidate in found if self._log.source.is_local else self._announced(found):
+            candidates = self._in_window(candidates, self._window)
+        for candidate in candidates if self._log.source.is_local else self._announced(candidates):
             if not self.followed or candidate.physical_offset != self.followed[-1]:
                 self.followed.append(candidate.physical_offset)
                 located = self._locate(candidate.physical_offset)
@@ -68,13 +68,13 @@ class IndexSearch:
             elif record is not None:  # The candidate points to the same record as the previous one.
                 self._verify(candidate, record)
 
-    def _announced(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
+    def _announced(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
         """Yield the candidates. Their records are requested in advance, in batches of growing size."""
         count, error = 1, None
         while error is None:
             ahead: list[Candidate] = []
             try:
-                for candidate in islice(found, count):
+                for candidate in islice(candidates, count):
                     ahead.append(candidate)
             except UntrustedIndexError as raised:
                 error = raised
@@ -85,12 +85,14 @@ class IndexSearch:
             count = min(2 * count, _MOST_ANNOUNCED)
         raise error
 
-    def _in_window(self, found: Iterator[Candidate], window: TimeWindow) -> Iterator[Candidate]:
+    def _in_window(
+        self, candidates: Iterator[Candidate], window: TimeWindow
+    ) -> Iterator[Candidate]:
         """Yield the candidates. If there are many, skip those known to be outside the window."""
-        yield from islice(found, _READ_FIRST)
+        yield from islice(candidates, _READ_FIRST)
         ahead: list[Candidate] = []
         try:
-            for candidate in islice(found, _FEW):
+            for candidate in islice(candidates, _FEW):
                 ahead.append(candidate)
         except UntrustedIndexError:
             yield from ahead

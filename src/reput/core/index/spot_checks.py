@@ -86,16 +86,16 @@ def find_gaps(
         return []
     share = max(files / _FULL_SHARE, 1.0)
     widest = _widest_gaps(file, first, last, max(int(_SAMPLED_ITEMS / share), 2))
-    most, found = max(int(_GAPS / share), 1), []
+    most, gaps = max(int(_GAPS / share), 1), []
     for looked_at, number in enumerate(widest):
         if looked_at >= most:
             break
         if _misses_message(file, log, number, last):
-            found.append(number)
+            gaps.append(number)
             # Items are missing in this gap (the range of the log between the messages of two consecutive items). So
             # items are probably missing in other gaps as well: examine more gaps.
             most = _GAPS_IF_IN_DOUBT
-    return found
+    return gaps
 
 
 def _widest_gaps(file: IndexFileReader, first: int, last: int, samples: int) -> Iterator[int]:
@@ -106,10 +106,10 @@ def _widest_gaps(file: IndexFileReader, first: int, last: int, samples: int) -> 
     known: dict[int, int] = {}
 
     def offset(number: int) -> int:
-        found = known.get(number)
-        if found is None:
-            found = known[number] = file.offset(number)
-        return found
+        value = known.get(number)
+        if value is None:
+            value = known[number] = file.offset(number)
+        return value
 
     step = max((last - first) // samples, 1)
     numbers = [*range(first, last, step), last]
@@ -249,15 +249,15 @@ class SlotPages:
     def _leads_to_all(self, key_hash: int, last: int) -> bool:
         """Return whether the newest items with this hash are in their slot's chain."""
         newest = deque(self._file.search(key_hash, last), maxlen=_MOST_COMPARED)
-        wanted = {self._file.offset(number) for number in newest}
-        if not wanted:
+        offsets = {self._file.offset(number) for number in newest}
+        if not offsets:
             return True
-        least = min(wanted)
+        least = min(offsets)
         for offset in self._file.offsets(key_hash):
-            wanted.discard(offset)
-            if not wanted or offset < least:
+            offsets.discard(offset)
+            if not offsets or offset < least:
                 break
-        return not wanted
+        return not offsets
 
 
 def _too_few(used: int, slots: int, share: float) -> float:

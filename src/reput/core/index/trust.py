@@ -125,12 +125,12 @@ class RecallingJudge:
     ) -> Verdict:
         if _may_grow(file):
             return spot_check(file, log, last, before, files)
-        known = before or self._remembered.spot_check(file, log)
+        earlier = before or self._remembered.spot_check(file, log)
         stamps = Stamps.before(file, log)
-        found = spot_check(file, log, last, known, files)
-        if found is not known:
-            self._remembered.keep_spot_check(file, log, found, stamps)
-        return found
+        verdict = spot_check(file, log, last, earlier, files)
+        if verdict is not earlier:
+            self._remembered.keep_spot_check(file, log, verdict, stamps)
+        return verdict
 
 
 def _may_grow(file: IndexFileReader) -> bool:
@@ -283,11 +283,11 @@ def compared(
 
     Raises StoreAccessError, StoreChangedError.
     """
-    seen = -1
+    last_offset = -1
     for number in _items_within(file, last, within.start, within.stop):
         offset = file.offset(number)
-        if offset != seen:
-            seen = offset
+        if offset != last_offset:
+            last_offset = offset
             holds = entry_holds(file, log, number)
             yield offset, None if holds else lost_record(file, log, last, offset)
 

@@ -55,8 +55,8 @@ def to_be_read(
     likely_bytes = min(max(likely_bytes, _LEAST_READ_BYTES), _MOST_BYTES)
     for offsets, hashes in candidates:
         # `_outside` takes ascending offsets.
-        wanted = ~_outside(log, offsets[::-1], hashes[::-1], window, likely_bytes)[::-1]
-        yield from map(Candidate, offsets[wanted].tolist(), hashes[wanted].tolist())
+        is_inside = ~_outside(log, offsets[::-1], hashes[::-1], window, likely_bytes)[::-1]
+        yield from map(Candidate, offsets[is_inside].tolist(), hashes[is_inside].tolist())
 
 
 def _outside(
@@ -71,16 +71,16 @@ def _outside(
     A candidate can be skipped if the record at its offset has a key with its hash, and was stored outside the window.
     Offsets must ascend.
     """
-    found = np.zeros(len(offsets), np.bool_)
+    outside = np.zeros(len(offsets), np.bool_)
     for file in log.files:
         first, stop = np.searchsorted(offsets, (file.start, file.end))
         if first < stop:
             part = _FilePart(log, file, offsets[first:stop].copy(), hashes[first:stop].copy())
             try:
-                found[first:stop] = part.outside(window, likely_bytes)
+                outside[first:stop] = part.outside(window, likely_bytes)
             except StoreNotFoundError:  # The file expired after the log was listed.
                 continue
-    return found
+    return outside
 
 
 class _FilePart:
@@ -101,7 +101,7 @@ class _FilePart:
             array.flags.writeable = False
 
     def outside(self, window: TimeWindow, likely_bytes: int) -> _Flags:
-        found = np.zeros(len(self._offsets), np.bool_)
+        is_outside = np.zeros(len(self._offsets), np.bool_)
         pending = np.arange(len(self._offsets))
         needed = np.full(len(pending), likely_bytes)
         while len(pending):
@@ -110,15 +110,17 @@ class _FilePart:
                 rows = pending[part.first : part.first + len(part.begins)]
                 records = self._records(part)
                 is_entry = self._are_entries(part, records, rows)
-                stored = records["store_timestamp"]
-                found[rows] = is_entry & ((stored < window.begin) | (window.end < stored))
+                timestamps = records["store_timestamp"]
+                is_outside[rows] = is_entry & (
+                    (timestamps < window.begin) | (window.end < timestamps)
+                )
                 # A record that is longer than expected is read again with its full length.
                 more = records["status"] == kernel.MORE_BYTES
                 more &= records["needed"] <= _MOST_BYTES
                 unread.append(rows[more])
                 still_needed.append(records["needed"][more])
             pending, needed = np.concatenate(unread), np.concatenate(still_needed)
-        return found
+        return is_outside
 
     def _records(self, part: Window) -> npt.NDArray[np.void]:
         """Return the fields of each record, RECORD_DTYPE."""

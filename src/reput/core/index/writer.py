@@ -102,10 +102,10 @@ class IndexFileBuilder:
     def close(self, sync: bool = True) -> IndexHeader:
         """Write slots and header. With `sync`, make the file durable."""
         count = int(self._header[INDEX_COUNT])
-        stored = self._header.tolist()
+        fields = self._header.tolist()
         # Until the first entry, the stored count of a broker's file is 0, although it is 1 in memory.
-        stored[INDEX_COUNT] = count if count > 1 else 0
-        header = IndexHeader(*stored)
+        fields[INDEX_COUNT] = count if count > 1 else 0
+        header = IndexHeader(*fields)
         # In a file without entries all slots are zero, as in a new file, so they need not be written.
         if count > 1:
             self._file.write(self._slots.data, HEADER_BYTES)
@@ -206,8 +206,8 @@ class IndexFileWriter:
     def _write_header(self) -> None:
         header = self.header
         # Until the first entry, the stored count of a broker's file is 0, although it is 1 in memory.
-        stored = header if header.index_count > 1 else header._replace(index_count=0)
-        self._file.data[:HEADER_BYTES] = encode_header(stored)
+        header_on_disk = header if header.index_count > 1 else header._replace(index_count=0)
+        self._file.data[:HEADER_BYTES] = encode_header(header_on_disk)
 
     def sync(self) -> None:
         self._file.sync()

@@ -66,18 +66,18 @@ class LogEnds:
 
         Return an empty list if the three ends are equal.
         """
-        found = []
+        findings = []
         file = self.file
         if file is not None and self.reader < self.rebuild:
             detail = (
                 "the last record of the log is incomplete: its CRC is wrong, or its last byte is "
                 "zero; the table and exports end before it, a rebuild after it"
             )
-            found.append(file.lost(self.reader, self.rebuild, detail, Kind.TORN_LOG_END))
+            findings.append(file.lost(self.reader, self.rebuild, detail, Kind.TORN_LOG_END))
         if file is not None and self.data > self.rebuild:
             detail = "the bytes after the last record are not a record"
-            found.append(file.lost(self.rebuild, self.data, detail, Kind.TORN_LOG_END))
-        return found
+            findings.append(file.lost(self.rebuild, self.data, detail, Kind.TORN_LOG_END))
+        return findings
 
 
 def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
@@ -112,8 +112,8 @@ def first_record_of(source: LogListing, position: int, buffers: ScanBuffers) -> 
     end = find_log_end(source, buffers)
     for file in source.files:
         if file.start <= position < min(file.end, end):
-            found = first_record(source.open_file, file, position, file.end, buffers)
-            return min(found, end)
+            record_start = first_record(source.open_file, file, position, file.end, buffers)
+            return min(record_start, end)
         if file.start > position:
             return min(file.start, end)
     return end
@@ -160,9 +160,9 @@ def _record_near(log: CommitLogReader, file: CommitLogFile, data: int) -> int:
     for length in _LOOKED_BACK_BYTES:
         # The last file of a DLedger log is walked from its beginning, because a header precedes each of its records.
         if data - length > file.start and not file.gap:
-            found = _record_from(log, file, data - length)
-            if found is not None:
-                return found
+            record_start = _record_from(log, file, data - length)
+            if record_start is not None:
+                return record_start
     return file.start
 
 

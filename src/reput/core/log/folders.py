@@ -45,10 +45,10 @@ def log_folders(store: str, storage: Storage) -> tuple[str, ...]:
     ledgers = ledger_folders(store, storage)
     if ledgers:
         return ledgers
-    found = sorted(
+    folders = sorted(
         entry.path for entry in storage.list(store) if entry.is_dir() and _holds_log(entry.path, storage)
     )  # fmt: skip
-    return tuple(found) or (usual,)
+    return tuple(folders) or (usual,)
 
 
 def ledger_folders(store: str, storage: Storage) -> tuple[str, ...]:

@@ -54,12 +54,12 @@ def walk_on(
                 )
             continue
         # The walk takes at least one message, even if `position` is already at the limit in bytes.
-        position, found = _walk_file(
+        position, walked = _walk_file(
             source.open_file, file, position, max(most, position + 1),
             in_last if file == last else ScanMode.PLACES, buffers,
             None if max_messages is None else max_messages - messages,
         )  # fmt: skip
-        messages += found
+        messages += walked
         if position < file.end or (max_messages is not None and messages >= max_messages):
             break
         if max_bytes is not None and position - start >= max_bytes:

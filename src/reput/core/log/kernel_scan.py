@@ -37,13 +37,13 @@ def scan_with_kernel(
         return [], [], stop, None
     wanted = np.array(sorted(hashes), np.int32)
     scan = FileScan(file, start, stop, ScanMode.READER, open_file=log.source.open)
-    found: list[int] = []
-    seen: list[TimedPiece] = []
+    offsets: list[int] = []
+    pieces: list[TimedPiece] = []
     try:
         for batch in scan.batches():
-            seen += _times(batch)
+            pieces += _times(batch)
             rows = batch.key_row[np.isin(batch.key_hash, wanted)]
-            found += np.unique(batch.messages["physical_offset"][rows]).tolist()
+            offsets += np.unique(batch.messages["physical_offset"][rows]).tolist()
     except StoreNotFoundError:
         # The file expired while it was scanned.
         return [], [], stop, None
@@ -54,7 +54,7 @@ def scan_with_kernel(
         ):
             # Do not report damage at the end: the caller decides whether it is damage or the log's torn end.
             position = damage.pop().start
-    return found[::-1], damage, position, TimedPiece.joined(seen)
+    return offsets[::-1], damage, position, TimedPiece.joined(pieces)
 
 
 def _times(batch: DispatchBatch) -> list[TimedPiece]:

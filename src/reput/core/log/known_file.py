@@ -64,23 +64,23 @@ class ReplacedIds(NamedTuple):
     hashes: bytes = b""
     offsets: bytes = b""
 
-    def places(self, wanted: Collection[int], within: OffsetRange) -> list[int]:
-        """Return physical offsets, ascending, of records in a range that have an id with one of the hashes `wanted`.
+    def places(self, hash_set: Collection[int], within: OffsetRange) -> list[int]:
+        """Return physical offsets, ascending, of records in a range that have an id with one of the hashes `hash_set`.
 
         Different ids may have the same hash.
         """
         hashes, offsets = memoryview(self.hashes).cast("i"), memoryview(self.offsets).cast("q")
-        if len(hashes) < len(wanted):
+        if len(hashes) < len(hash_set):
             # With few stored hashes, an intersection is faster than a search for each wanted hash.
-            wanted = set(wanted).intersection(hashes)
-        found: set[int] = set()
-        for one in wanted:
-            row = bisect_left(hashes, one)
-            while row < len(hashes) and hashes[row] == one:
+            hash_set = set(hash_set).intersection(hashes)
+        places: set[int] = set()
+        for key_hash in hash_set:
+            row = bisect_left(hashes, key_hash)
+            while row < len(hashes) and hashes[row] == key_hash:
                 if within.start <= offsets[row] < within.stop:
-                    found.add(offsets[row])
+                    places.add(offsets[row])
                 row += 1
-        return sorted(found)
+        return sorted(places)
 
 
 class StatedOffsets(NamedTuple):

@@ -63,11 +63,11 @@ class KnownRanges:
     def times(self, within: OffsetRange) -> TimedPiece | None:
         """Return the store times of a range within one file; None if they are unknown. This never scans."""
         file = self._log.file_at(within.start)
-        known = None if file is None else self._known(file)
-        if known is None or within.start < known.start or known.stop < within.stop:
+        facts = None if file is None else self._known(file)
+        if facts is None or within.start < facts.start or facts.stop < within.stop:
             return None
         return TimedPiece.joined(
-            [p for p in known.pieces if p.start < within.stop and within.start < p.stop]
+            [p for p in facts.pieces if p.start < within.stop and within.start < p.stop]
         )
 
     def stamp(self, within: OffsetRange) -> tuple[int, ...]:
@@ -84,14 +84,14 @@ class KnownRanges:
             return ()
         return settled(file)
 
-    def keep(self, within: OffsetRange, stamp: tuple[int, ...], seen: TimedPiece) -> None:
-        """Keep `seen`, the result of a scan of the range `within`.
+    def keep(self, within: OffsetRange, stamp: tuple[int, ...], piece: TimedPiece) -> None:
+        """Keep `piece`, the result of a scan of the range `within`.
 
         Call this method only if the range ends at the end of its file, and the scan found no damage.
         """
         file = self._log.file_at(within.start)
         if file is not None:
-            pieces = (seen._replace(start=within.start, stop=within.stop),)
+            pieces = (piece._replace(start=within.start, stop=within.stop),)
             self._keep(file, KnownFile(*within, pieces, stamp=stamp))
 
     def take(self, file: CommitLogFile, passed: KnownFile, stamp: tuple[int, ...]) -> None:
@@ -117,13 +117,13 @@ class KnownRanges:
         """
         files = self._log.files
         for file in reversed(files) if newest_first else files:
-            known = self.learn(file)
+            facts = self.learn(file)
             of, whole = self._whole.get(file, (None, None))
-            if of is not known:
-                whole = TimedPiece.joined(known.pieces)
-                self._whole[file] = known, whole
+            if of is not facts:
+                whole = TimedPiece.joined(facts.pieces)
+                self._whole[file] = facts, whole
             if whole is not None and not whole.is_outside(begin, end):
-                pieces = reversed(known.pieces) if newest_first else known.pieces
+                pieces = reversed(facts.pieces) if newest_first else facts.pieces
                 yield from (piece for piece in pieces if not piece.is_outside(begin, end))
 
     def outside(self, begin: int, end: int) -> list[OffsetRange]:
@@ -131,18 +131,18 @@ class KnownRanges:
 
         This never scans: call it after `pieces`.
         """
-        found: list[OffsetRange] = []
+        ranges: list[OffsetRange] = []
         for file in self._log.files:
-            if (known := self._known(file)) is not None:
-                inside = [p for p in known.pieces if not p.is_outside(begin, end)]
-                read = OffsetRange(known.start, known.stop)
-                found += read.without([OffsetRange(p.start, p.stop) for p in inside])
-        return found
+            if (facts := self._known(file)) is not None:
+                inside = [p for p in facts.pieces if not p.is_outside(begin, end)]
+                read = OffsetRange(facts.start, facts.stop)
+                ranges += read.without([OffsetRange(p.start, p.stop) for p in inside])
+        return ranges
 
     def damage(self) -> list[Finding]:
         """Return the unreadable ranges that scans in this process have found. This never scans."""
         learned = filter(None, map(self._learned.get, self._log.files))
-        return [lost for known in learned for lost in known.damage]
+        return [lost for facts in learned for lost in facts.damage]
 
     def end(self) -> int:
         """Scan new messages of the log's last file; return the offset after the last one. Raises as `pieces` does."""
@@ -162,24 +162,24 @@ class KnownRanges:
 
     def is_known(self, file: CommitLogFile) -> bool:
         """Return whether a file was scanned already. If so, only messages appended later need a scan."""
-        known = self._known(file)
-        return known is not None and known.start <= file.start
+        facts = self._known(file)
+        return facts is not None and facts.start <= file.start
 
     def remembered(self, file: CommitLogFile) -> KnownFile | None:
         """Return the results of an earlier scan in this process of a file that no longer grows, else None.
 
         This reads nothing but the file's stamp.
         """
-        known = self._learned.get(file)
+        facts = self._learned.get(file)
         with suppress(OSError):
-            if known is not None and known.stamp and known.stamp == _stamp(file):
-                return known if known.start <= file.start else None
+            if facts is not None and facts.stamp and facts.stamp == _stamp(file):
+                return facts if facts.start <= file.start else None
         return None
 
     def known(self, file: CommitLogFile) -> KnownFile | None:
         """Return the results of an earlier scan of a file if they are still valid, else None. This never scans."""
-        known = self._known(file)
-        return None if known is None or known.start > file.start else known
+        facts = self._known(file)
+        return None if facts is None or facts.start > file.start else facts
 
     def learn(
         self, file: CommitLogFile, *, with_ids: bool = False, with_queues: bool = False
@@ -193,44 +193,50 @@ class KnownRanges:
         """
         # This method is called many times in a row, so avoid reading the cache each time: if the file's stamp has not
         # changed, the result in memory is still valid.
-        known = self.remembered(file)
-        if known is not None and _has(known, with_ids, with_queues):
-            return known
-        known = self._known(file)
-        if known is None or known.start > file.start or not _has(known, with_ids, with_queues):
-            known = KnownFile(
+        facts = self.remembered(file)
+        if facts is not None and _has(facts, with_ids, with_queues):
+            return facts
+        facts = self._known(file)
+        if facts is None or facts.start > file.start or not _has(facts, with_ids, with_queues):
+            facts = KnownFile(
                 file.start, file.start, ids=ReplacedIds() if with_ids else None, queues=()
             )
-        if not known.stamp:
-            known = self._extended(file, known)
-        self._learned[file] = known
-        return known
+        if not facts.stamp:
+            facts = self._extended(file, facts)
+        self._learned[file] = facts
+        return facts
 
-    def _extended(self, file: CommitLogFile, known: KnownFile) -> KnownFile:
-        """Add to `known` the messages that were appended since the last scan. Only the last file with data grows."""
+    def _extended(self, file: CommitLogFile, facts: KnownFile) -> KnownFile:
+        """Add to `facts` the messages that were appended since the last scan. Only the last file with data grows."""
         from reput.core.log.range_scan import scan_range
 
         source = self._log.source
-        later = (one for one in self._log.files if one.start > file.start)
-        ends = any(has_data(source.open, one, is_local=source.is_local) for one in later)
-        is_new = not known.pieces
+        later = (later_file for later_file in self._log.files if later_file.start > file.start)
+        ends = any(
+            has_data(source.open, later_file, is_local=source.is_local) for later_file in later
+        )
+        is_new = not facts.pieces
         # Only results that are stored in the cache need a stamp, which shows later changes of the file. Results are
         # stored in two cases: the file no longer grows (`ends` is true), or the file still grows, and its first scan
         # reads a long range.
         stamp = settled(file) if ends or (is_new and file.size >= _LEAST_GROWTH_BYTES) else ()
         # The file may have changed after the earlier scan, but before this stamp was taken. So scan all of it again.
         if stamp and not is_new:
-            known = KnownFile(
-                file.start, file.start, ids=None if known.ids is None else ReplacedIds(), queues=()
+            facts = KnownFile(
+                file.start, file.start, ids=None if facts.ids is None else ReplacedIds(), queues=()
             )
-        found = scan_range(source.open, file, known, ends=ends, check=self._check)
-        if self._is_written_now(found.damage[len(known.damage) :]):
-            found = scan_range(source.open, file, known, ends=ends, check=self._check)
+        extended = scan_range(source.open, file, facts, ends=ends, check=self._check)
+        if self._is_written_now(extended.damage[len(facts.damage) :]):
+            extended = scan_range(source.open, file, facts, ends=ends, check=self._check)
         if ends:
-            found = replace(found, stamp=stamp)
-        elif found.stop - found.start >= _LEAST_GROWTH_BYTES:
-            found = replace(found, kept_at=stamp)
-        return self._keep(file, found) if found.stamp or found.kept_at else self._witnessed(found)
+            extended = replace(extended, stamp=stamp)
+        elif extended.stop - extended.start >= _LEAST_GROWTH_BYTES:
+            extended = replace(extended, kept_at=stamp)
+        return (
+            self._keep(file, extended)
+            if extended.stamp or extended.kept_at
+            else self._witnessed(extended)
+        )
 
     def _is_written_now(self, damage: Sequence[Finding]) -> bool:
         """Return whether a record that a scan could not read is readable now, because it was just being written."""
@@ -243,52 +249,52 @@ class KnownRanges:
     def _known(self, file: CommitLogFile) -> KnownFile | None:
         """Return facts from the memory of this process or from the cache, if they are still valid, else None."""
         with suppress(ReputError, OSError, *_WRONG_FORM):
-            known = self._learned.get(file, file.known)
-            if known is not None and self._holds(file, known):
-                return known
+            facts = self._learned.get(file, file.known)
+            if facts is not None and self._holds(file, facts):
+                return facts
             if file.is_worth_keeping:
                 data = self._cache.read(_name(file), _MOST_BYTES)
-                known = None if data is None else KnownFile.decoded(data)
-                is_as_kept = known is not None and _stamp(file) in (known.stamp, known.kept_at)
-                if known is not None and is_as_kept and self._holds(file, known):
-                    self._learned[file] = known
-                    return known
+                facts = None if data is None else KnownFile.decoded(data)
+                is_as_kept = facts is not None and _stamp(file) in (facts.stamp, facts.kept_at)
+                if facts is not None and is_as_kept and self._holds(file, facts):
+                    self._learned[file] = facts
+                    return facts
         return None
 
-    def _holds(self, file: CommitLogFile, known: KnownFile) -> bool:
-        is_same = not known.stamp or known.stamp == _stamp(file)
-        return is_same and self._witness(known) == known.witness
+    def _holds(self, file: CommitLogFile, facts: KnownFile) -> bool:
+        has_stamp = not facts.stamp or facts.stamp == _stamp(file)
+        return has_stamp and self._witness(facts) == facts.witness
 
-    def _witnessed(self, known: KnownFile) -> KnownFile:
-        """Return `known` with the CRC of its last record as `witness`.
+    def _witnessed(self, facts: KnownFile) -> KnownFile:
+        """Return `facts` with the CRC of its last record as `witness`.
 
         Raises ReputError if the log has lost this record.
         """
-        return replace(known, witness=self._witness(known))
+        return replace(facts, witness=self._witness(facts))
 
-    def _witness(self, known: KnownFile) -> int:
-        if not known.pieces or known.pieces[-1].last < 0:
+    def _witness(self, facts: KnownFile) -> int:
+        if not facts.pieces or facts.pieces[-1].last < 0:
             # No record was found, so there is no CRC to compare later.
-            return known.witness
-        return zlib.crc32(self._log.read_record(known.pieces[-1].last))
+            return facts.witness
+        return zlib.crc32(self._log.read_record(facts.pieces[-1].last))
 
-    def _keep(self, file: CommitLogFile, known: KnownFile) -> KnownFile:
+    def _keep(self, file: CommitLogFile, facts: KnownFile) -> KnownFile:
         with suppress(ReputError, OSError):
-            known = self._witnessed(known)
-            is_same = _stamp(file) in (known.stamp, known.kept_at)
-            is_worth_it = known.stop - known.start >= CommitLogFile.LEAST_KEPT_BYTES
-            if known.pieces and not known.damage and is_same and is_worth_it:
-                self._cache.write(_name(file), known.encoded())
-        return known
+            facts = self._witnessed(facts)
+            has_stamp = _stamp(file) in (facts.stamp, facts.kept_at)
+            is_worth_it = facts.stop - facts.start >= CommitLogFile.LEAST_KEPT_BYTES
+            if facts.pieces and not facts.damage and has_stamp and is_worth_it:
+                self._cache.write(_name(file), facts.encoded())
+        return facts
 
 
 def _go_on() -> None:
     """Let a scan continue."""
 
 
-def _has(known: KnownFile, with_ids: bool, with_queues: bool) -> bool:
-    has_ids = known.ids is not None or not with_ids
-    return has_ids and (known.queues is not None or not with_queues)
+def _has(facts: KnownFile, with_ids: bool, with_queues: bool) -> bool:
+    has_ids = facts.ids is not None or not with_ids
+    return has_ids and (facts.queues is not None or not with_queues)
 
 
 def _name(file: CommitLogFile) -> str:

@@ -49,9 +49,9 @@ class LogQueues:
 
     def find(self) -> _Queues:
         """Return (topic, queue id) of queues with messages in the log. Raises StoreAccessError, StoreChangedError."""
-        files, found = self._log.files, self._of_file
-        self._of_file = {file: found[file] for file in files if file in found}
-        self._examine([file for file in files if file not in found])
+        files, queues = self._log.files, self._of_file
+        self._of_file = {file: queues[file] for file in files if file in queues}
+        self._examine([file for file in files if file not in queues])
         return frozenset().union(*self._of_file.values())
 
     def _examine(self, files: list[CommitLogFile]) -> None:

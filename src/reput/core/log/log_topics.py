@@ -146,8 +146,8 @@ class LogTopics:
             self.are_all = False
             return frozenset(names | self._sample(tuple(unknown)))
         for file in unknown:
-            found = self._known.learn(file, with_queues=True)
-            names.update(queue.topic for queue in found.queues or ())
+            topics = self._known.learn(file, with_queues=True)
+            names.update(queue.topic for queue in topics.queues or ())
         self._unknown([one for one in unknown if one != last], _MOST_READ, names)
         return frozenset(names)
 

@@ -29,12 +29,12 @@ def named_from(logs: Sequence[LogListing], pattern: str | None) -> list[LogListi
     expression = _expression(pattern)
     named: dict[str, LogListing] = {}
     for log in logs:
-        found = expression.fullmatch(Location.absolute(log.name).rstrip("/"))
-        if found is None:
+        match = expression.fullmatch(Location.absolute(log.name).rstrip("/"))
+        if match is None:
             raise UsageError(
                 f"name_from {pattern}: does not match the store {log.name}", arguments=["name_from"]
             )
-        names = BrokerNames(**found.groupdict())
+        names = BrokerNames(**match.groupdict())
         name = "/".join(part for part in (names.cluster, names.broker) if part)
         if name in named:
             raise UsageError(

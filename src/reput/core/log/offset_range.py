@@ -26,24 +26,26 @@ class OffsetRange(NamedTuple):
     @staticmethod
     def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
         """Merge adjacent and overlapping ranges, which must ascend by start, and return all ranges in order."""
-        found: list[OffsetRange] = []
+        merged_ranges: list[OffsetRange] = []
         for part in ranges:
-            if found and part.start <= found[-1].stop:
-                found[-1] = OffsetRange(found[-1].start, max(found[-1].stop, part.stop))
+            if merged_ranges and part.start <= merged_ranges[-1].stop:
+                merged_ranges[-1] = OffsetRange(
+                    merged_ranges[-1].start, max(merged_ranges[-1].stop, part.stop)
+                )
             elif part.start < part.stop:
-                found.append(part)
-        return tuple(found)
+                merged_ranges.append(part)
+        return tuple(merged_ranges)
 
     def without(self, holes: Iterable[OffsetRange]) -> list[OffsetRange]:
         """Return the parts of this range outside the holes, in ascending order. The holes may overlap."""
-        left, start = [], self.start
+        parts, start = [], self.start
         for hole in sorted(holes):
             if start < min(hole.start, self.stop):
-                left.append(OffsetRange(start, min(hole.start, self.stop)))
+                parts.append(OffsetRange(start, min(hole.start, self.stop)))
             start = max(start, hole.stop)
         if start < self.stop:
-            left.append(OffsetRange(start, self.stop))
-        return left
+            parts.append(OffsetRange(start, self.stop))
+        return parts
 
 
 def newest_first(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
@@ -53,13 +55,13 @@ def newest_first(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
 
 def common(first: Iterable[OffsetRange], *others: Iterable[OffsetRange]) -> list[OffsetRange]:
     """Return the ranges that are in every one of these sets of ranges, in ascending order."""
-    left = list(OffsetRange.merged(sorted(first)))
+    common_ranges = list(OffsetRange.merged(sorted(first)))
     for other in others:
         parts = OffsetRange.merged(sorted(other))
-        left = [
-            OffsetRange(max(one.start, part.start), min(one.stop, part.stop))
-            for one in left
+        common_ranges = [
+            OffsetRange(max(range_in_first.start, part.start), min(range_in_first.stop, part.stop))
+            for range_in_first in common_ranges
             for part in parts
-            if one.start < part.stop and part.start < one.stop
+            if range_in_first.start < part.stop and part.start < range_in_first.stop
         ]
-    return left
+    return common_ranges

@@ -82,19 +82,23 @@ class PassedLog:
             self._passed.add(batch)
 
     def _begin(self, file: CommitLogFile, begin: int) -> PassedRange | None:
-        known, self._resumed = self._resumed, None
+        resumed, self._resumed = self._resumed, None
         if begin == file.start and (passed := PassedRange.begin(file, begin)) is not None:
             return passed
         if (
-            known is None
-            or known.queues is None
-            or (known.start, known.stop) != (file.start, begin)
+            resumed is None
+            or resumed.queues is None
+            or (resumed.start, resumed.stop) != (file.start, begin)
         ):
             return None
         return PassedRange(
             file,
             KnownFile(
-                known.start, begin, known.pieces, queues=known.queues, rolled_back=known.rolled_back
+                resumed.start,
+                begin,
+                resumed.pieces,
+                queues=resumed.queues,
+                rolled_back=resumed.rolled_back,
             ),
         )
 
@@ -111,11 +115,11 @@ class PassedLog:
     def keep(self) -> None:
         """Keep the facts about files that are no longer open for writing."""
         while self._complete:
-            file, known = self._complete[0]
+            file, facts = self._complete[0]
             with suppress(ReputError, OSError):
                 if not (stamp := settled(file)):
                     return
-                _keep(file, known, stamp)
+                _keep(file, facts, stamp)
             self._complete.popleft()
 
 
@@ -123,19 +127,19 @@ def _log_of(file: CommitLogFile) -> CommitLogReader:
     return CommitLogReader(ListedLog(LogListing(file.path, (file,))))
 
 
-def _keep(file: CommitLogFile, passed: KnownFile, stamp: tuple[int, ...]) -> None:
+def _keep(file: CommitLogFile, facts: KnownFile, stamp: tuple[int, ...]) -> None:
     """Keep facts about a local log file (see `KnownRanges.take`)."""
     if file.is_worth_keeping:
         with closing(_log_of(file)) as log:
-            KnownRanges(log).take(file, passed, stamp)
+            KnownRanges(log).take(file, facts, stamp)
 
 
 def keep_parts(file: CommitLogFile, parts: Sequence[bytes], stamp: tuple[int, ...]) -> None:
     """Keep facts about a local log file, joined from those of its ranges (`KnownFile.encoded`)."""
     ranges = [KnownFile.decoded(part) for part in parts]
-    known = KnownFile.joined([part for part in ranges if part is not None])
-    if known is not None:
-        _keep(file, known, stamp)
+    facts = KnownFile.joined([part for part in ranges if part is not None])
+    if facts is not None:
+        _keep(file, facts, stamp)
 
 
 def keep_topics(log: CommitLogReader) -> None:

@@ -37,7 +37,7 @@ Offsets = npt.NDArray[np.int64]
 def scan_range(
     open_file: OpenFile,
     file: CommitLogFile,
-    known: KnownFile,
+    facts: KnownFile,
     *,
     ends: bool,
     check: Callable[[], None] = lambda: None,
@@ -50,27 +50,27 @@ def scan_range(
 
     Raises StoreAccessError, StoreChangedError.
     """
-    collected = _Collected(known, _piece_bytes(file))
+    collected = _Collected(facts, _piece_bytes(file))
     scan = FileScan(
         file,
-        known.stop,
+        facts.stop,
         file.end,
         ScanMode.READER_PLACES if ends else ScanMode.GROWING_READER_PLACES,
         open_file=open_file,
     )
-    told = 0
+    counted = 0
     try:
         for piece in scan.pieces():
             check()
             offsets = piece.positions + piece.base
-            collected.add(piece.batch, offsets, is_whole=len(scan.damage) == told)
-            told = len(scan.damage)
-            if known.ids is not None:
+            collected.add(piece.batch, offsets, is_whole=len(scan.damage) == counted)
+            counted = len(scan.damage)
+            if facts.ids is not None:
                 collected.add_ids(piece)
     # The file has expired meanwhile.
     except StoreNotFoundError:
         return KnownFile(
-            known.start, file.end, ids=known.ids, queues=known.queues, rolled_back=None
+            facts.start, file.end, ids=facts.ids, queues=facts.queues, rolled_back=None
         )
     verdict = scan.verdict()
     damage = verdict.damage if ends else scan.damage
@@ -126,17 +126,17 @@ def stored_within(
     """
     # Times beyond int64 would overflow in NumPy's comparison.
     begin, end = (min(max(time, -_LATEST - 1), _LATEST) for time in (begin, end))
-    found: set[int] = set()
+    offsets: set[int] = set()
     scan = FileScan(file, piece.start, piece.stop, ScanMode.READER_PLACES, open_file=open_file)
     try:
         for part in scan.pieces():
-            stored = part.batch.messages["store_timestamp"]
-            is_within = (begin <= stored) & (stored <= end)
-            found.update((part.positions[is_within] + part.base).tolist())
+            timestamps = part.batch.messages["store_timestamp"]
+            is_within = (begin <= timestamps) & (timestamps <= end)
+            offsets.update((part.positions[is_within] + part.base).tolist())
     # The file has expired meanwhile.
     except StoreNotFoundError:
         return set()
-    return found
+    return offsets
 
 
 class _Collected:

@@ -32,8 +32,8 @@ class ReadMark:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> ReadMark:
-        mark = cls(**stored)
+    def from_json(cls, fields: Mapping[str, Any]) -> ReadMark:
+        mark = cls(**fields)
         if not 0 <= mark.file_start <= mark.end < _MOST_BYTES or not isinstance(mark.digest, str):
             raise ValueError(f"not a read mark: {mark}")
         return mark
@@ -63,8 +63,8 @@ class ReadMark:
     def is_of(self, source: LogListing) -> bool:
         """Return whether the mark provably belongs to this log. Raises StoreError."""
         file = _file_before(source, self.end)
-        is_there = self.digest and file is not None and file.start == self.file_start
-        return bool(is_there and file and _digest(source, file, self.end) == self.digest)
+        is_comparable = self.digest and file is not None and file.start == self.file_start
+        return bool(is_comparable and file and _digest(source, file, self.end) == self.digest)
 
 
 def _file_before(source: LogListing, end: int) -> CommitLogFile | None:

@@ -68,23 +68,23 @@ class Scanner:
 
         Raises StoreAccessError, StoreChangedError.
         """
-        found = self._walk(start, min(stop, start + self._left_bytes))
-        self._left_bytes = max(self._left_bytes - (found.position - start), 0)
-        if found.at_end or found.position >= stop:
-            return found
+        part = self._walk(start, min(stop, start + self._left_bytes))
+        self._left_bytes = max(self._left_bytes - (part.position - start), 0)
+        if part.at_end or part.position >= stop:
+            return part
         from reput.core.log.kernel_scan import scan_with_kernel
 
         offsets, damage, position, times = scan_with_kernel(
-            self._log, found.position, stop, self._wanted.hashes
+            self._log, part.position, stop, self._wanted.hashes
         )
         if times is not None:
-            times = TimedPiece.joined([one for one in (found.times, times) if one is not None])
+            times = TimedPiece.joined([one for one in (part.times, times) if one is not None])
         # Unreadable bytes remain. A walk decides whether they are the end of the log.
         if position < stop:
             rest = self._walk(position, stop)
             offsets, damage = rest.offsets + offsets, damage + rest.damage
-            return Found(offsets + found.offsets, found.damage + damage, rest.position, rest.at_end)
-        return Found(offsets + found.offsets, found.damage + damage, position, False, times)
+            return Found(offsets + part.offsets, part.damage + damage, rest.position, rest.at_end)
+        return Found(offsets + part.offsets, part.damage + damage, position, False, times)
 
     def _walk(self, start: int, stop: int) -> Found:
         walk, matches = LogWalk(self._log, start, stop), self._wanted.matches
