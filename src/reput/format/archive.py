@@ -242,12 +242,12 @@ def decode_manifest(data: bytes) -> Manifest:
         version = msgspec.json.decode(data, type=_Version).reput_archive
         if version != FORM:
             raise ValueError(f"archive format {version} is not known; update reput")
-        found = msgspec.json.decode(data, type=Manifest)
+        manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         raise ValueError(f"not the manifest of an archive: {error}") from None
-    if problem := next(_problems(found), None):
+    if problem := next(_problems(manifest), None):
         raise ValueError(problem)
-    return found
+    return manifest
 
 
 class _Version(msgspec.Struct):

@@ -97,8 +97,8 @@ def _hash_codes(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
     bits = len(units).bit_length()
     sums = np.zeros(len(units) + 1, np.uint32)
     np.cumsum(units * _powers(pow(31, -1, 1 << 32), bits)[: len(units)], out=sums[1:])
-    found: npt.NDArray[np.uint32] = sums[ends] - sums[ends - counts]
-    return found * _powers(31, bits)[np.maximum(ends - 1, 0)]
+    scaled: npt.NDArray[np.uint32] = sums[ends] - sums[ends - counts]
+    return scaled * _powers(31, bits)[np.maximum(ends - 1, 0)]
 
 
 @lru_cache(maxsize=8)

@@ -88,23 +88,23 @@ class PopRecord(NamedTuple):
 
 def decode_checkpoint(body: bytes) -> PopCheckpoint:
     """Return the checkpoint. Raises ValueError for a body that is not a checkpoint."""
-    found = _object(body)
-    key = _key(found, "c")
-    count = _number(found, "n")
+    fields = _object(body)
+    key = _key(fields, "c")
+    count = _number(fields, "n")
     # A checkpoint without the list "d" covers consecutive queue offsets.
-    steps = found.get("d") or range(count)
+    steps = fields.get("d") or range(count)
     if not 0 <= count <= _MOST_MESSAGES or len(steps) < count:
         raise ValueError(f"a checkpoint cannot have {count} messages")
     if not all(isinstance(step, int) for step in steps):
         raise ValueError("the field of queue offsets is not a list of numbers")
-    bits = _number(found, "bm")
+    bits = _number(fields, "bm")
     offsets = tuple(key.start_offset + steps[number] for number in range(count))
     acked = frozenset(offset for number, offset in enumerate(offsets) if bits >> number & 1)
-    text = found.get("rp") or "0"
+    text = fields.get("rp") or "0"
     puts = decimal_number(text, _MOST_DIGITS) if isinstance(text, str) else None
     if puts is None:
         raise ValueError("field rp is not a number")
-    return PopCheckpoint(key, _number(found, "it"), offsets, acked, puts)
+    return PopCheckpoint(key, _number(fields, "it"), offsets, acked, puts)
 
 
 def decode_ack(body: bytes) -> tuple[PopKey, tuple[int, ...]]:
@@ -112,19 +112,19 @@ def decode_ack(body: bytes) -> tuple[PopKey, tuple[int, ...]]:
 
     Raises ValueError for any other body.
     """
-    found = _object(body)
-    offsets = found.get("aol", found.get("ackOffsetList"))
+    fields = _object(body)
+    offsets = fields.get("aol", fields.get("ackOffsetList"))
     if offsets is None:
-        offsets = [_number(found, "ao", "ackOffset")]
-    if not isinstance(offsets, list) or not all(isinstance(one, int) for one in offsets):
+        offsets = [_number(fields, "ao", "ackOffset")]
+    if not isinstance(offsets, list) or not all(isinstance(offset, int) for offset in offsets):
         raise ValueError("the field of queue offsets is not a list of numbers")
-    return _key(found, "c", "consumerGroup"), tuple(offsets)
+    return _key(fields, "c", "consumerGroup"), tuple(offsets)
 
 
-def decode_ordered(key: str, queue_id: str, found: Any) -> OrderedPop:
+def decode_ordered(key: str, queue_id: str, fields: Any) -> OrderedPop:
     """Return the ordered pop of a queue, decoded from the table of `ConsumerOrderInfoManager`.
 
-    The table has keys of the form `topic@group`. For each key, it contains one value per queue id. `found` is one of
+    The table has keys of the form `topic@group`. For each key, it contains one value per queue id. `fields` is one of
     these values.
 
     Raises ValueError for an invalid entry.
@@ -134,57 +134,57 @@ def decode_ordered(key: str, queue_id: str, found: Any) -> OrderedPop:
     queue = decimal_number(queue_id, _MOST_DIGITS)
     if not (topic and separator and group) or queue is None:
         raise ValueError("the entry does not name a topic, a group and a queue id")
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise ValueError("not a JSON object")
-    steps, times = found.get("o") or [], found.get("ot") or {}
+    steps, times = fields.get("o") or [], fields.get("ot") or {}
     if not isinstance(steps, list) or not isinstance(times, dict) or len(steps) > _MOST_IN_ORDER:
         raise ValueError("the field 'o' or 'ot' is malformed")
     if not all(isinstance(one, int) for one in (*steps, *times.values())):
         raise ValueError("offsets or times are not numbers")
     # The first offset is stored as it is, and the others as differences from the first.
     offsets = tuple(one + (steps[0] if number else 0) for number, one in enumerate(steps))
-    bits, pop_time = _number(found, "cm"), _number(found, "popTime")
+    bits, pop_time = _number(fields, "cm"), _number(fields, "popTime")
     # Java shifts a long by the count modulo 64.
     acked = frozenset(one for number, one in enumerate(offsets) if bits >> number % 64 & 1)
-    usual = pop_time + _number({"i": found.get("i") or 0}, "i")
+    usual = pop_time + _number({"i": fields.get("i") or 0}, "i")
     visible = {one: times.get(str(one), usual) for one in offsets}
     return OrderedPop(group, topic, queue, pop_time, offsets, acked, visible)
 
 
 def decode_record(value: bytes) -> PopRecord:
     """Return the record. Raises ValueError for a value that is not a record."""
-    found = _object(value)
+    fields = _object(value)
     return PopRecord(
-        _text(found, "groupId"), _text(found, "topicId"), _number(found, "queueId"),
-        _number(found, "offset"), _number(found, "popTime"), _number(found, "invisibleTime"),
-        _number(found, "attemptTimes"),
+        _text(fields, "groupId"), _text(fields, "topicId"), _number(fields, "queueId"),
+        _number(fields, "offset"), _number(fields, "popTime"), _number(fields, "invisibleTime"),
+        _number(fields, "attemptTimes"),
     )  # fmt: skip
 
 
-def _key(found: dict[str, Any], *group: str) -> PopKey:
+def _key(fields: dict[str, Any], *group: str) -> PopKey:
     return PopKey(
-        _text(found, *group), _text(found, "t", "topic"), _number(found, "q", "queueId"),
-        _number(found, "so", "startOffset"), _number(found, "pt", "popTime"),
+        _text(fields, *group), _text(fields, "t", "topic"), _number(fields, "q", "queueId"),
+        _number(fields, "so", "startOffset"), _number(fields, "pt", "popTime"),
     )  # fmt: skip
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    found = parse_java_json(body)
-    if not isinstance(found, dict):
+    fields = parse_java_json(body)
+    if not isinstance(fields, dict):
         raise ValueError("not a JSON object")
-    return found
+    return fields
 
 
-def _number(found: dict[str, Any], *names: str) -> int:
+def _number(fields: dict[str, Any], *names: str) -> int:
     """Return a number by its short or long name; 0 if it is missing, since fastjson omits zeros."""
-    value = next((found[name] for name in names if name in found), 0)
+    value = next((fields[name] for name in names if name in fields), 0)
     if not isinstance(value, int) or not -(1 << 63) <= value < 1 << 63:
         raise ValueError(f"{names[0]} is not a number")
     return int(value)
 
 
-def _text(found: dict[str, Any], *names: str) -> str:
-    value = next((found[name] for name in names if name in found), None)
+def _text(fields: dict[str, Any], *names: str) -> str:
+    value = next((fields[name] for name in names if name in fields), None)
     if not isinstance(value, str):
         raise ValueError(f"{names[0]} is not a text")
     return value
