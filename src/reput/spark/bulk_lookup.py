@@ -62,16 +62,16 @@ _STAGED_SCHEMA = pa.schema(
 )
 
 
-def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
+def answer_frame(spark: SparkSession, result: Lookup) -> DataFrame:
     """Return the answer as a DataFrame, one partition per part of the key table. See also `coverage_of`."""
-    parts = len(found.answer.parts)
+    parts = len(result.answer.parts)
     # Each partition has one row: the number of a part. Spark requires at least one partition, even without parts.
     numbers = spark.range(0, parts, 1, max(parts, 1))
-    schema = from_arrow_schema(found.schema)
+    schema = from_arrow_schema(result.schema)
     schema.fields[-1].metadata = {
-        METADATA_KEY: found.schema.metadata[METADATA_KEY.encode()].decode()
+        METADATA_KEY: result.schema.metadata[METADATA_KEY.encode()].decode()
     }
-    return numbers.mapInArrow(_Rows(found.answer), schema)
+    return numbers.mapInArrow(_Rows(result.answer), schema)
 
 
 @checked
@@ -82,26 +82,26 @@ def coverage_of(found: DataFrame) -> DataFrame:
 
     Raises UsageError.
     """
-    stored = [
+    texts = [
         field.metadata[METADATA_KEY] for field in found.schema if METADATA_KEY in field.metadata
     ]
-    if not stored:
+    if not texts:
         raise UsageError(
             "the DataFrame is not an answer of lookup, or its columns is_complete and coverage were dropped"
         )
-    return found.sparkSession.createDataFrame(json.loads(stored[0]), _SUMMARY)
+    return found.sparkSession.createDataFrame(json.loads(texts[0]), _SUMMARY)
 
 
 def answer_text(
-    spark: SparkSession, found: Lookup, layout: LineFormat, style: LineStyle = PLAIN
+    spark: SparkSession, result: Lookup, layout: LineFormat, style: LineStyle = PLAIN
 ) -> DataFrame:
     """Return the answer as lines of text, one partition per part of the key table.
 
     Each partition of CSV begins with a header line.
     """
-    parts = max(len(found.answer.parts), 1)
+    parts = max(len(result.answer.parts), 1)
     numbers = spark.range(0, parts, 1, parts)
-    return numbers.mapInArrow(_Lines(found.answer, layout, style), "value string")
+    return numbers.mapInArrow(_Lines(result.answer, layout, style), "value string")
 
 
 @checked
@@ -146,11 +146,11 @@ def lookup(
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, SparkJobError.
     """
     with starting_sql(spark):
-        found = find_on_spark(
+        result = find_on_spark(
             spark, stores, keys, columns=columns, index=index, config=config, staging=staging,
             staging_access=staging_access, storage_options=storage_options, coverage=coverage,
         )  # fmt: skip
-    return answer_frame(spark, found)
+    return answer_frame(spark, result)
 
 
 def find_on_spark(
@@ -232,7 +232,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     pairs = zip(batch.columns, schema, strict=True)
-    return pa.RecordBatch.from_arrays([each.cast(to.type) for each, to in pairs], schema=schema)
+    return pa.RecordBatch.from_arrays([column.cast(to.type) for column, to in pairs], schema=schema)
 
 
 def _stage(keys: DataFrame, folder: str) -> list[KeyPart]:

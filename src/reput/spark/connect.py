@@ -63,12 +63,12 @@ def ship(spark: Any, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
 def _ship_to_server(spark: Any, needs: tuple[str, ...]) -> bool:
     package = Path(__file__).parents[1]
     digest = digest_function()(package)
-    known = _servers.get(spark.session_id)
-    if known is not None and known.digest == digest:
+    problem = _servers.get(spark.session_id)
+    if problem is not None and problem.digest == digest:
         return False
-    found = _ask_workers(spark, needs)
-    check_nothing_lacks("the workers of the Connect server", (names for _, names in found))
-    is_sent = {theirs for theirs, _ in found} != {digest}
+    answers = _ask_workers(spark, needs)
+    check_nothing_lacks("the workers of the Connect server", (names for _, names in answers))
+    is_sent = {theirs for theirs, _ in answers} != {digest}
     if is_sent:
         archive = Path(Scratch.folder_until_exit("reput-connect-"), f"reput-{digest[:16]}.zip")
         pack(package, archive)
@@ -76,7 +76,7 @@ def _ship_to_server(spark: Any, needs: tuple[str, ...]) -> bool:
             spark.addArtifacts(f"{archive}#reput", archive=True)
         except (PySparkException, OSError) as error:
             raise job_error(error) from error
-    _servers[spark.session_id] = _ServerState(digest, len(found))
+    _servers[spark.session_id] = _ServerState(digest, len(answers))
     return is_sent
 
 
@@ -91,9 +91,9 @@ def _ask_workers(spark: Any, needs: tuple[str, ...]) -> list[tuple[str, list[str
             pass
         # `find_spec` finds reput without importing it.
         spec = importlib.util.find_spec("reput")
-        own = digest_of(Path(spec.origin).parent) if spec and spec.origin else ""
+        digest = digest_of(Path(spec.origin).parent) if spec and spec.origin else ""
         missing = [name for name in needs if importlib.util.find_spec(name) is None]
-        yield pa.RecordBatch.from_pydict({"digest": [own], "missing": [missing]})
+        yield pa.RecordBatch.from_pydict({"digest": [digest], "missing": [missing]})
 
     try:
         rows = spark.range(_ROWS).mapInArrow(look, _LOOKED_AT).collect()
@@ -117,10 +117,10 @@ def shares_files(spark: Any) -> bool:
         def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for _ in batches:
                 pass
-            found = ""
+            text = ""
             with suppress(OSError, ValueError):
-                found = Path(name).read_text()
-            yield pa.RecordBatch.from_pydict({"found": [found]})
+                text = Path(name).read_text()
+            yield pa.RecordBatch.from_pydict({"found": [text]})
 
         try:
             rows = spark.range(_ROWS).mapInArrow(look, "found string").collect()

@@ -49,7 +49,7 @@ def description_of(function: Callable[..., Any], weights: Sequence[int] = ()) ->
     the description also gives their sum.
     """
     place, name = next(
-        (found for found in _within(function) if found[0] in _OF_FUNCTIONS),
+        (part for part in _within(function) if part[0] in _OF_FUNCTIONS),
         list(_within(function))[-1],
     )
     words = _OF_FUNCTIONS.get(place) or f"reput: {name.strip('_').replace('_', ' ')}"

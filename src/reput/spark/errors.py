@@ -49,15 +49,15 @@ def why_unfit(error: BaseException) -> SparkJobError | None:
     The returned error names the missing part and the remedy.
     """
     for pattern, words in _OF_EXECUTORS.items():
-        if found := re.search(pattern, str(error)):
-            return SparkJobError(f"{words.format(found[1])}: {_SAME}")
+        if match := re.search(pattern, str(error)):
+            return SparkJobError(f"{words.format(match[1])}: {_SAME}")
     return None
 
 
 def option_of(argument: str) -> str:
     """Return the data source option for an argument: onCorrupt for on_corrupt."""
-    first, *others = argument.split("_")
-    return first + "".join(map(str.title, others))
+    first, *words = argument.split("_")
+    return first + "".join(map(str.title, words))
 
 
 @contextmanager
@@ -89,8 +89,8 @@ def reason_of(error: BaseException) -> str:
     ]
     aborted = [line for line in lines if "aborted" in line or "Lost task" in line]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    told = [line for line in lines if not line.startswith("An error occurred while calling")]
-    return (python[-1:] or aborted or causes[-1:] or told or [type(error).__name__])[0]
+    rest = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return (python[-1:] or aborted or causes[-1:] or rest or [type(error).__name__])[0]
 
 
 def log(line: str) -> None:

@@ -38,15 +38,15 @@ _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 
 def spark_home() -> Path:
     """Return a SPARK_HOME from which workers import quickly, or pyspark's own folder if none can be created."""
-    own = Path(pyspark.__file__).parent.absolute()
+    package = Path(pyspark.__file__).parent.absolute()
     folder = ProgramCache.folder()
-    if folder is None or not (own / _ZIP).is_file():
-        return own
-    links = {name: own / name for name in _PARTS if (own / name).is_dir()}
-    links |= {f"{_ZIP}/pyspark": own, f"{_ZIP}/py4j": Path(py4j.__path__[0]).absolute()}
+    if folder is None or not (package / _ZIP).is_file():
+        return package
+    links = {name: package / name for name in _PARTS if (package / name).is_dir()}
+    links |= {f"{_ZIP}/pyspark": package, f"{_ZIP}/py4j": Path(py4j.__path__[0]).absolute()}
     with suppress(OSError):  # The file system may not support symbolic links.
         return ProgramCache.folder_of_links(folder, f"spark-{pyspark.__version__}", links)
-    return own
+    return package
 
 
 def socket_settings() -> dict[str, str]:

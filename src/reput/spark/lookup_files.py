@@ -36,13 +36,13 @@ def read_keys(spark: SparkSession, keys: str) -> DataFrame:
 
 
 def write_answer(
-    spark: SparkSession, found: Lookup, output: str, layout: AnswerFormat, style: LineStyle = PLAIN
+    spark: SparkSession, lookup: Lookup, output: str, layout: AnswerFormat, style: LineStyle = PLAIN
 ) -> None:
     """Write the answer as a directory of files, and its coverage beside them if the rows do not have it.
 
     Args:
         spark: The session that writes.
-        found: The look-up.
+        lookup: The look-up.
         output: The URL of a new directory.
         layout: Format of the files. Lines of JSON and CSV are those of `reput.engine.tables.lookup.lines`, in files
             named part-*.txt, which Spark gives to files of lines.
@@ -52,20 +52,20 @@ def write_answer(
         SparkJobError.
     """
     # The coverage is written first, so that a complete answer always has its coverage.
-    if found.answer.is_flat:
-        write_coverage(spark, found, output)
+    if lookup.answer.is_flat:
+        write_coverage(spark, lookup, output)
     try:
         if layout == "parquet":
-            frame = answer_frame(spark, found)
+            frame = answer_frame(spark, lookup)
             with _times_as_everywhere(spark):
                 frame.write.parquet(output)
         else:
-            answer_text(spark, found, layout, style).write.text(output)
+            answer_text(spark, lookup, layout, style).write.text(output)
     except (PySparkException, Py4JError, OSError) as error:
         raise SparkJobError(f"{output}: cannot be written: {reason_of(error)}") from error
 
 
-def write_coverage(spark: SparkSession, found: Lookup, output: str) -> None:
+def write_coverage(spark: SparkSession, lookup: Lookup, output: str) -> None:
     """Write the coverage (the searched ranges) of an answer to a file, with Spark's own file systems.
 
     output  URL of the answer; .coverage.json is appended to it
@@ -77,7 +77,7 @@ def write_coverage(spark: SparkSession, found: Lookup, output: str) -> None:
         path = jvm.org.apache.hadoop.fs.Path(f"{output.rstrip('/')}.coverage.json")
         settings = spark.sparkContext._jsc.hadoopConfiguration()
         file = path.getFileSystem(settings).create(path, True)
-        file.write(bytearray(found.coverage_text()))
+        file.write(bytearray(lookup.coverage_text()))
         file.close()
     except (PySparkException, Py4JError, OSError) as error:
         raise SparkJobError(f"{output}: cannot be written: {reason_of(error)}") from error

@@ -120,13 +120,13 @@ def read_options(options: Mapping[str, str], folder: str = "") -> SourceOptions:
     Raises UsageError for an unknown option or an invalid value.
     """
     names = {name.lower(): name for name in OPTIONS}
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     file_systems: dict[str, str] = {}
     for option, value in options.items():
         if option.startswith(_PREFIXES):
             file_systems[option] = value
         elif option.lower() in names:
-            given[names[option.lower()]] = value
+            values[names[option.lower()]] = value
         elif option == _OF_TABLES:
             raise UsageError(
                 f"CREATE TABLE does not work with {NAME}, whose tables are stores; use "
@@ -139,38 +139,38 @@ def read_options(options: Mapping[str, str], folder: str = "") -> SourceOptions:
                 f"unknown option {option}{instead}; the options are {', '.join(OPTIONS)}"
             )
     return SourceOptions(
-        paths=tuple(_place(path, folder) for path in _paths(given)),
-        columns=_columns(given.get("columns")),
-        starting_offsets=_offsets(given, "startingOffsets", folder),
-        ending_offsets=_offsets(given, "endingOffsets", folder),
-        starting_ms=_time(given, "startingTimestamp"),
-        ending_ms=_time(given, "endingTimestamp"),
-        selected=_selected(given),
-        min_partitions=_number(given, "minPartitions") or 1,
-        split_bytes=_number(given, "splitBytes"),
-        max_bytes_per_trigger=_number(given, "maxBytesPerTrigger"),
-        max_offsets_per_trigger=_number(given, "maxOffsetsPerTrigger"),
-        fail_on_data_loss=_switch(given, "failOnDataLoss", True),
-        decompress=_switch(given, "decompress", True),
-        use_indexes=_switch(given, "useIndexes", True),
-        verbose=_switch(given, "verbose", False),
-        push_filters=_switch(given, "pushFilters", False),
-        unwrap_batches=_switch(given, "unwrapBatches", False),
-        on_corrupt=check_on_corrupt(given.get("onCorrupt", "fail").lower()),
+        paths=tuple(_place(path, folder) for path in _paths(values)),
+        columns=_columns(values.get("columns")),
+        starting_offsets=_offsets(values, "startingOffsets", folder),
+        ending_offsets=_offsets(values, "endingOffsets", folder),
+        starting_ms=_time(values, "startingTimestamp"),
+        ending_ms=_time(values, "endingTimestamp"),
+        selected=_selected(values),
+        min_partitions=_number(values, "minPartitions") or 1,
+        split_bytes=_number(values, "splitBytes"),
+        max_bytes_per_trigger=_number(values, "maxBytesPerTrigger"),
+        max_offsets_per_trigger=_number(values, "maxOffsetsPerTrigger"),
+        fail_on_data_loss=_switch(values, "failOnDataLoss", True),
+        decompress=_switch(values, "decompress", True),
+        use_indexes=_switch(values, "useIndexes", True),
+        verbose=_switch(values, "verbose", False),
+        push_filters=_switch(values, "pushFilters", False),
+        unwrap_batches=_switch(values, "unwrapBatches", False),
+        on_corrupt=check_on_corrupt(values.get("onCorrupt", "fail").lower()),
         file_systems=file_systems,
-        name_from=_place(given["nameFrom"], folder) if "nameFrom" in given else None,
+        name_from=_place(values["nameFrom"], folder) if "nameFrom" in values else None,
     )
 
 
-def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
+def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
     paths: list[str] = []
-    if "paths" in given:
-        listed = _json(given["paths"])
-        if not isinstance(listed, list) or not all(isinstance(path, str) for path in listed):
-            raise UsageError(f"paths must be a JSON list of paths, not {given['paths']}")
-        paths = listed
-    if "path" in given:
-        paths.append(given["path"])
+    if "paths" in options:
+        value = _json(options["paths"])
+        if not isinstance(value, list) or not all(isinstance(path, str) for path in value):
+            raise UsageError(f"paths must be a JSON list of paths, not {options['paths']}")
+        paths = value
+    if "path" in options:
+        paths.append(options["path"])
     if not paths or not all(paths):
         raise UsageError(
             "path is missing: pass a store, its commitlog folder, or files, as .load(PATH) or "
@@ -197,18 +197,18 @@ def _place(path: str, folder: str) -> str:
     return path if "://" in path else Location.absolute(os.path.join(folder, path))
 
 
-def _selected(given: Mapping[str, str]) -> tuple[Condition, ...]:
+def _selected(options: Mapping[str, str]) -> tuple[Condition, ...]:
     return selected(
-        patterns=_texts(given, "topic"),
-        keys=_texts(given, "key"),
-        unique_keys=_texts(given, "uniqueKey"),
-        queue_ids=_queue_ids(given["queueId"]) if "queueId" in given else None,
+        patterns=_texts(options, "topic"),
+        keys=_texts(options, "key"),
+        unique_keys=_texts(options, "uniqueKey"),
+        queue_ids=_queue_ids(options["queueId"]) if "queueId" in options else None,
     )
 
 
-def _texts(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
+def _texts(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
     """Return a text, or the texts of a JSON list; None if the option is not given."""
-    text = given.get(name)
+    text = options.get(name)
     if text is None:
         return None
     values: Any = _json(text) if text.startswith("[") else [text]
@@ -235,15 +235,15 @@ def _json(text: str) -> Any:
         return None
 
 
-def _offsets(given: Mapping[str, str], name: str, folder: str) -> Offsets | None:
-    text = given.get(name)
+def _offsets(options: Mapping[str, str], name: str, folder: str) -> Offsets | None:
+    text = options.get(name)
     if text is None:
         return None
     if text.lower() in (EARLIEST, LATEST):
         return text.lower()
     value = _json(text)
     if isinstance(value, dict) and value and all(map(_is_offset, value.values())):
-        if "nameFrom" in given:
+        if "nameFrom" in options:
             return value
         return {_place(store, folder): offset for store, offset in value.items()}
     if _is_offset(value):
@@ -258,8 +258,8 @@ def _is_offset(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _number(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
-    text = given.get(name)
+def _number(options: Mapping[str, str], name: str, least: int = 1) -> int | None:
+    text = options.get(name)
     if text is None:
         return None
     try:
@@ -272,19 +272,19 @@ def _number(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
     return value
 
 
-def _time(given: Mapping[str, str], name: str) -> int | None:
+def _time(options: Mapping[str, str], name: str) -> int | None:
     """Return milliseconds since 1970, from such a number, a date, a time, or a text such as `2h ago`."""
-    text = given.get(name)
+    text = options.get(name)
     if text is None or text.lstrip("-").isdecimal():
-        return _number(given, name, least=-_MAX_NUMBER)
+        return _number(options, name, least=-_MAX_NUMBER)
     try:
         return parse_time(text, now_ms(), is_end=name == "endingTimestamp")
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from None
 
 
-def _switch(given: Mapping[str, str], name: str, missing: bool) -> bool:
-    text = given.get(name, str(missing)).lower()
+def _switch(options: Mapping[str, str], name: str, missing: bool) -> bool:
+    text = options.get(name, str(missing)).lower()
     if text not in ("true", "false"):
-        raise UsageError(f"{name} must be true or false, not {given[name]}")
+        raise UsageError(f"{name} must be true or false, not {options[name]}")
     return text == "true"

@@ -78,9 +78,9 @@ def read_partition(
         set_modules_aside()
         for missing in partition.missing:
             yield _shaped(missing.row(conditions), schema)
-        with closing(OpenedQueues()) as opened:
+        with closing(OpenedQueues()) as queues:
             for task in partition.tasks:
-                yield from _read(task, options, schema, conditions, opened)
+                yield from _read(task, options, schema, conditions, queues)
 
 
 def _read(
@@ -88,14 +88,14 @@ def _read(
     options: SourceOptions,
     schema: pa.Schema,
     conditions: Sequence[Condition],
-    opened: OpenedQueues,
+    queues: OpenedQueues,
 ) -> Iterator[pa.RecordBatch]:
     # A worker process reads many partitions, one after the other, so reuse its buffers.
     buffers = _buffers.pop() if _buffers else ScanBuffers()
     batches = RangeBatches(
         task.part, map(column_name, schema.names), conditions, on_corrupt=options.on_corrupt,
         decompressed=options.decompress, unwrap_batches=options.unwrap_batches,
-        open_file=task.open_file, buffers=buffers, opened=opened,
+        open_file=task.open_file, buffers=buffers, opened=queues,
     )  # fmt: skip
     try:
         for batch in batches:

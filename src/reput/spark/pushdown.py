@@ -41,10 +41,10 @@ _OPPOSITES = {
 }  # fmt: skip
 
 
-def condition_of(given: Filter) -> Condition | None:
+def condition_of(spark_filter: Filter) -> Condition | None:
     """Return a condition that keeps the same rows as the filter, or None if Spark itself must apply the filter."""
-    is_negated = isinstance(given, Not)
-    inner = given.child if isinstance(given, Not) else given
+    is_negated = isinstance(spark_filter, Not)
+    inner = spark_filter.child if isinstance(spark_filter, Not) else spark_filter
     operator = _OPERATORS.get(type(inner))
     value = getattr(inner, "value", None)
     if isinstance(inner, EqualNullSafe) and not is_negated:

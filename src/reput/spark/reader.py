@@ -45,8 +45,8 @@ class LogReader(DataSourceReader):
         )
         planned = partitions_of(plan, options)
         if options.on_corrupt != "row":
-            for one in plan.missing:
-                log(f"{one.lost}; continuing after them")
+            for missing in plan.missing:
+                log(f"{missing.lost}; continuing after them")
         if options.verbose:
             size = sum(task.part.log_bytes for task in plan.tasks)
             for note in [*map(str, self._conditions), *plan.notes]:
@@ -63,10 +63,10 @@ class FilteredLogReader(LogReader):
     """A reader that applies Spark's filters. Use it only for a table that is loaded for a single query."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        for given in filters:
-            condition = condition_of(given)
+        for spark_filter in filters:
+            condition = condition_of(spark_filter)
             if condition is None:
-                yield given
+                yield spark_filter
             else:
                 self._conditions.append(condition)
 

@@ -242,9 +242,9 @@ def _group(
     groups: list[tuple[list[Task], int]] = []
     group: list[Task] = []
     weight = before = 0
-    for task, own in zip(tasks, weights, strict=True):
+    for task, task_weight in zip(tasks, weights, strict=True):
         group.append(task)
-        weight += own
+        weight += task_weight
         if before + weight >= share * (len(groups) + 1):
             groups.append((group, weight))
             before += weight

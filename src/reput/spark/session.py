@@ -117,7 +117,7 @@ def command_session(master: str) -> Iterator[SparkSession]:
     pyspark's handler fails and prints a traceback. So this function installs a handler that does not call the JVM. The
     jobs are cancelled nevertheless, because the session ends. Errors and log lines of interrupted calls are suppressed.
     """
-    interrupted, is_own = False, SparkSession.getActiveSession() is None
+    interrupted, is_new = False, SparkSession.getActiveSession() is None
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal interrupted
@@ -133,7 +133,7 @@ def command_session(master: str) -> Iterator[SparkSession]:
                 signal.signal(signal.SIGINT, interrupt)
             yield spark
         finally:
-            if is_own:
+            if is_new:
                 spark.stop()
     except Exception:
         if interrupted:
@@ -141,7 +141,7 @@ def command_session(master: str) -> Iterator[SparkSession]:
         raise
 
 
-def _settings(master: str, given: dict[str, str], archive: str) -> dict[str, str]:
+def _settings(master: str, conf: dict[str, str], archive: str) -> dict[str, str]:
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -156,8 +156,8 @@ def _settings(master: str, given: dict[str, str], archive: str) -> dict[str, str
     # If an option occurs twice, Java uses the last one, so the caller's options win.
     options = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
     quick_start = f"{QUICK_START} {archive}" if is_local(master) else QUICK_START
-    given[DRIVER_OPTIONS] = f"{options} {given.get(DRIVER_OPTIONS, quick_start)}"
-    return settings | given
+    conf[DRIVER_OPTIONS] = f"{options} {conf.get(DRIVER_OPTIONS, quick_start)}"
+    return settings | conf
 
 
 def _launch_environment(master: str, java_home: Path, home: Path) -> dict[str, str]:

@@ -53,11 +53,11 @@ def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
         return False
     try:
         with described(sc, ASK_EXECUTORS):
-            found = _ask_executors(sc, needs)
+            answers = _ask_executors(sc, needs)
     except (PySparkException, Py4JError, OSError) as error:
         raise why_unfit(error) or SparkJobError(f"Spark job failed: {error}") from error
-    check_nothing_lacks(f"the executors of {sc.master}", (names for _, names in found))
-    if {theirs for theirs, _ in found} == {digest}:
+    check_nothing_lacks(f"the executors of {sc.master}", (names for _, names in answers))
+    if {theirs for theirs, _ in answers} == {digest}:
         return False
     # Executors fetch the zip file of reput's code from this folder while Spark runs.
     folder = Scratch.folder_until_exit("reput-ship-")
@@ -72,7 +72,7 @@ def ship_code(sc: SparkContext, needs: tuple[str, ...] = DEPENDENCIES) -> bool:
 
 def check_nothing_lacks(whose: str, missing: Iterable[Sequence[str]]) -> None:
     """Raise SparkJobError if an executor lacks a module."""
-    if names := sorted({name for each in missing for name in each}):
+    if names := sorted({name for names_of_worker in missing for name in names_of_worker}):
         raise SparkJobError(
             f"{whose} lack {', '.join(names)}; install these packages there, for Python "
             f"{sys.version_info[0]}.{sys.version_info[1]}"

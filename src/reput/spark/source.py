@@ -133,8 +133,8 @@ class RocketMQDataSource(DataSource):
         end_quietly()
         with one_line():
             options = self._read_options()
-            made = FilteredLogReader if options.push_filters else LogReader
-            return made(options, self._columns(options, schema))
+            reader_type = FilteredLogReader if options.push_filters else LogReader
+            return reader_type(options, self._columns(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from reput.spark.stream import LogStream, RefusedStream
@@ -167,9 +167,9 @@ def _finding_its_code() -> Callable[[str, bytes], object]:
         if folder not in sys.path:
             sys.path.append(folder)
         kind, state = cloudpickle.loads(data)
-        made = object.__new__(kind)
-        made.__dict__.update(state)
-        return made
+        instance = object.__new__(kind)
+        instance.__dict__.update(state)
+        return instance
 
     return restored
 
@@ -194,15 +194,15 @@ def arrow_schema(schema: StructType) -> pa.Schema:
         raise UsageError("the schema must have at least one column, even to count rows")
     of_table = from_arrow_schema(select(map(column_name, schema.names)))
     for field, column in zip(schema.fields, of_table.fields, strict=True):
-        own = StructField(field.name, column.dataType, column.nullable)
-        kind, given = own.dataType.simpleString(), field.dataType.simpleString()
-        if given != kind:
+        expected = StructField(field.name, column.dataType, column.nullable)
+        kind, stated = expected.dataType.simpleString(), field.dataType.simpleString()
+        if stated != kind:
             raise UsageError(
-                f"column {field.name} has type {kind}, not {given}; correct the schema"
+                f"column {field.name} has type {kind}, not {stated}; correct the schema"
             )
         # If the given schema says that a column is never null, Spark trusts it. If there are nulls, Spark would return
         # wrong answers.
-        if field != own:
+        if field != expected:
             raise UsageError(
                 f"column {field.name}: its type, and all types in it, must be nullable"
             )

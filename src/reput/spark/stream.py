@@ -58,15 +58,20 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:
         with one_line():
             options, sources = self._options, self._sources()
-            wanted = options.starting_offsets
-            if wanted is None:
-                wanted = LATEST if options.starting_ms is None else EARLIEST
-            named = offsets_by_store(wanted, "startingOffsets", sources)
-            if wanted == LATEST:
+            offsets = options.starting_offsets
+            if offsets is None:
+                offsets = LATEST if options.starting_ms is None else EARLIEST
+            named = offsets_by_store(offsets, "startingOffsets", sources)
+            if offsets == LATEST:
                 begins = self._log_ends(sources)
             else:
-                begins = {each.name: self._initial(each, named.get(each.name)) for each in sources}
-            return {each.name: ReadMark.at(each, begins[each.name]).as_json() for each in sources}
+                begins = {
+                    source.name: self._initial(source, named.get(source.name)) for source in sources
+                }
+            return {
+                source.name: ReadMark.at(source, begins[source.name]).as_json()
+                for source in sources
+            }
 
     def _initial(self, source: LogListing, offset: int | None) -> int:
         low_ms = self._options.starting_ms
@@ -183,21 +188,21 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _give_up(self, source: LogListing, mark: ReadMark, why: str, instead: str) -> None:
         """Raise StoreChangedError because the log was replaced. If failOnDataLoss is false, print a warning instead."""
-        what = f"{source.name}: the log was replaced or truncated since it was read up to offset {mark.end}: {why}"
+        reason = f"{source.name}: the log was replaced or truncated since it was read up to offset {mark.end}: {why}"
         if self._options.fail_on_data_loss:
             raise StoreChangedError(
-                f"{what}; set failOnDataLoss=false to read the new log from its beginning (messages in both logs are "
+                f"{reason}; set failOnDataLoss=false to read the new log from its beginning (messages in both logs are "
                 "read a second time), or start a new stream, with another checkpointLocation and startingOffsets"
             )
-        log(f"{what}; {instead}")
+        log(f"{reason}; {instead}")
 
-    def _lose(self, what: str) -> None:
+    def _lose(self, reason: str) -> None:
         """Raise StoreChangedError, or log a warning if failOnDataLoss is false."""
         if self._options.fail_on_data_loss:
             raise StoreChangedError(
-                f"{what}; failOnDataLoss=false continues without these messages"
+                f"{reason}; failOnDataLoss=false continues without these messages"
             )
-        log(f"{what}; continuing without these messages")
+        log(f"{reason}; continuing without these messages")
 
     def _plan(self, start: dict[str, ReadMark], end: dict[str, ReadMark]) -> list[InputPartition]:
         sources = self._sources()
@@ -222,8 +227,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._give_up(source, end, why, f"nothing is read up to offset {end.end}")
             return Bounds(end.end, end.end)
         # If the log was replaced after it was read up to `start`, the batch begins at the beginning of the new log.
-        is_other = start is None or self._why_another(source, start, buffers)
-        return Bounds(source.begin if start is None or is_other else start.end, end.end)
+        is_replaced = start is None or self._why_another(source, start, buffers)
+        return Bounds(source.begin if start is None or is_replaced else start.end, end.end)
 
 
 def marks_of(offset: Offset) -> dict[str, ReadMark]:

@@ -56,21 +56,21 @@ class RocketMQFunction:
         from reput.spark.reader import LogReader
 
         with one_line():
-            given = {name: _text(name, value) for name, value in options.items()}
+            texts = {name: _text(name, value) for name, value in options.items()}
             if path is not None:
-                given["path"] = _text("path", path)
-            wanted = read_options(given, self.folder)
-            if wanted.on_corrupt == "row":
+                texts["path"] = _text("path", path)
+            source_options = read_options(texts, self.folder)
+            if source_options.on_corrupt == "row":
                 raise UsageError(
                     "onCorrupt=row: the table function has no column for damage; use a temporary view over the data "
                     "source",
                     arguments=["onCorrupt"],
                 )
-            for line in wanted.unknown_topics(wanted.logs()):
+            for line in source_options.unknown_topics(source_options.logs()):
                 log(line)
             schema = arrow_columns(from_arrow_schema(COLUMNS))
-            names = schema.names if wanted.columns is None else wanted.columns
-            reader = LogReader(wanted, pa.schema([schema.field(name) for name in names]))
+            names = schema.names if source_options.columns is None else source_options.columns
+            reader = LogReader(source_options, pa.schema([schema.field(name) for name in names]))
             for partition in reader.partitions():
                 for batch in reader.read(partition):
                     yield _widened(batch, schema)
@@ -78,21 +78,21 @@ class RocketMQFunction:
 
 def _text(name: str, value: pa.Array) -> str:
     """Return an argument as the text of an option. Raises UsageError."""
-    given = value.to_pylist()
-    if len(given) != 1 or given[0] is None:
+    values = value.to_pylist()
+    if len(values) != 1 or values[0] is None:
         raise UsageError(
             f"{name}: the function {NAME} needs one constant, not a column or NULL",
             arguments=[name],
         )
-    if isinstance(given[0], bool):
-        return str(given[0]).lower()
-    if isinstance(given[0], date):  # A datetime is a date, too.
-        return given[0].isoformat()
+    if isinstance(values[0], bool):
+        return str(values[0]).lower()
+    if isinstance(values[0], date):  # A datetime is a date, too.
+        return values[0].isoformat()
     try:
-        return given[0] if isinstance(given[0], str) else json.dumps(given[0])
+        return values[0] if isinstance(values[0], str) else json.dumps(values[0])
     except (TypeError, ValueError):
         raise UsageError(
-            f"{name}: must be a text, a number, a time or an array, not {given[0]!r}",
+            f"{name}: must be a text, a number, a time or an array, not {values[0]!r}",
             arguments=[name],
         ) from None
 

@@ -41,10 +41,10 @@ def archive_classes() -> Path:
             "to another folder"
         )
     with Scratch.folder() as folder, cache.keeping(name) as archive:
-        listed = folder / "classes"
-        class_path = _run([sys.executable, "-m", __name__, str(listed)]).splitlines()[-1]
+        class_list = folder / "classes"
+        class_path = _run([sys.executable, "-m", __name__, str(class_list)]).splitlines()[-1]
         _run([
-            str(java_home / "bin" / "java"), "-Xshare:dump", f"-XX:SharedClassListFile={listed}",
+            str(java_home / "bin" / "java"), "-Xshare:dump", f"-XX:SharedClassListFile={class_list}",
             f"-XX:SharedArchiveFile={archive}", *QUICK_START.split(), _NO_MESSAGES, "-cp", class_path,
         ])  # fmt: skip
     return cache.folder / name
@@ -83,8 +83,8 @@ def _list_classes(to: str) -> None:
         table.groupBy("topic").count().collect()
         table.count()
         keys = {"topic": ["t"], "key": ["k"]}
-        for given in (keys, table.selectExpr("topic", "unique_key AS key")):
-            lookup(spark, store, given).write.format("noop").mode("overwrite").save()
+        for keys_of_lookup in (keys, table.selectExpr("topic", "unique_key AS key")):
+            lookup(spark, store, keys_of_lookup).write.format("noop").mode("overwrite").save()
     spark.stop()
     java = gateway.proc
     gateway.shutdown()

@@ -48,8 +48,8 @@ def use_this_python(sc: SparkContext) -> None:
     theirs = str(sc.pythonExec)
     if shutil.which(theirs) == sys.executable or finds_reput(theirs):
         return
-    chosen = "PYSPARK_PYTHON" in os.environ or any(sc.getConf().get(name) for name in _CHOICES)
-    if not chosen and finds_reput(sys.executable):
+    is_explicit = "PYSPARK_PYTHON" in os.environ or any(sc.getConf().get(name) for name in _CHOICES)
+    if not is_explicit and finds_reput(sys.executable):
         sc.pythonExec = sys.executable
         return
     raise SparkJobError(

@@ -85,11 +85,11 @@ class StoredBodies:
             if total >= most_bytes:
                 return SentBodies(row, bodies, bad)
             place = self._starts[row]
-            stored = self._data[place : place + self._counts[row]].data
+            data = self._data[place : place + self._counts[row]].data
             try:
-                body = decompress(stored, int(self._sys_flags[row]))
+                body = decompress(data, int(self._sys_flags[row]))
             except BodyError as error:
-                body = bytes(stored)
+                body = bytes(data)
                 reason = f"the body is shown as stored: {error}"
                 bad.append(BadBody(row - start, reason, isinstance(error, BodyTooLargeError)))
             bodies[row - start] = body
@@ -382,9 +382,9 @@ class Records:
         )
 
     def _make_body_crc_ok(self) -> pa.Array:
-        same = room(len(self), np.uint8)
-        kernel.bodies_match(self.data, self._parts, same)
-        return booleans(same)
+        match = room(len(self), np.uint8)
+        kernel.bodies_match(self.data, self._parts, match)
+        return booleans(match)
 
     def _make_corrupt_reason(self) -> pa.Array:
         return pa.nulls(len(self), CORRUPT_REASON.type)
@@ -446,15 +446,15 @@ class Records:
     def _real_queues(self) -> tuple[pa.Array, list[tuple[str | None, int | None]]]:
         """Return which messages wait in an internal topic, and the topic and queue to which they will be delivered."""
         topics = self.column("topic")
-        holding = [topic for topic in pc.unique(topics).to_pylist() if is_meant_for_another(topic)]
-        mask = pc.is_in(topics, pa.array(holding, pa.string()))
+        internal = [topic for topic in pc.unique(topics).to_pylist() if is_meant_for_another(topic)]
+        mask = pc.is_in(topics, pa.array(internal, pa.string()))
         starts, counts = self.part("properties"), self.part("properties_bytes")
-        found = []
+        queues = []
         for row in np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist():
-            stored = self.data[starts[row] : starts[row] + counts[row]].tobytes()
-            properties = decode_properties(decode_utf8(stored))
-            found.append(real_queue(topics[row].as_py(), properties))
-        return mask, found
+            data = self.data[starts[row] : starts[row] + counts[row]].tobytes()
+            properties = decode_properties(decode_utf8(data))
+            queues.append(real_queue(topics[row].as_py(), properties))
+        return mask, queues
 
     def _make_transaction(self) -> pa.Array:
         # Bits 2 and 3 of the system flag are the type of the transaction (MessageSysFlag).

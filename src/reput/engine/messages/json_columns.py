@@ -164,8 +164,8 @@ class Base64:
 
     def measure(self, sizes: Offsets) -> None:
         _, starts, stops, kinds = self.runs
-        taken = (stops - starts + 2) // 3 * 4 + len(self.label) + 2
-        sizes += np.where(kinds == PRESENT, taken, 0)
+        lengths = (stops - starts + 2) // 3 * 4 + len(self.label) + 2
+        sizes += np.where(kinds == PRESENT, lengths, 0)
         sizes += np.where(kinds == MISSING, len(self.missing), 0)
 
     def put(self, out: Bytes, cursors: Offsets) -> None:
@@ -201,14 +201,14 @@ def fields_of(
     names: Sequence[str], columns: Sequence[pa.Array], renamed: Mapping[str, str], rows: int
 ) -> list[JsonColumn]:
     """Return the fields of an object, including the opening brace but not the closing one."""
-    found: list[JsonColumn] = []
+    fields: list[JsonColumn] = []
     for name, column in zip(names, columns, strict=True):
-        before, shown = b"," if found else b"{", renamed.get(name, name)
+        before, json_name = b"," if fields else b"{", renamed.get(name, name)
         if pa.types.is_binary(column.type):
-            found += text_or_base64(runs_of(column), before, shown)
+            fields += text_or_base64(runs_of(column), before, json_name)
         else:
-            found.append(column_of(column, label_of(before, shown)))
-    return found or [Constant(b"{", rows)]
+            fields.append(column_of(column, label_of(before, json_name)))
+    return fields or [Constant(b"{", rows)]
 
 
 def column_of(column: pa.Array, label: bytes) -> JsonColumn:
@@ -272,8 +272,8 @@ def _within(
 
 def _struct(structs: pa.StructArray, label: bytes) -> Raw:
     names = [field.name for field in structs.type]
-    found = render(fields_of(names, structs.flatten(), {}, len(structs)), len(structs), b"}")
-    runs = Runs(found.data, found.offsets[:-1], found.offsets[1:], _kinds(structs))
+    objects = render(fields_of(names, structs.flatten(), {}, len(structs)), len(structs), b"}")
+    runs = Runs(objects.data, objects.offsets[:-1], objects.offsets[1:], _kinds(structs))
     return Raw(runs, label, b"", label + NULL)
 
 
@@ -284,10 +284,10 @@ def runs_of(column: pa.Array) -> Runs:
     if ends is None or not len(column):  # An empty Arrow array may have no buffers.
         nowhere = np.zeros(len(column), np.int64)
         return Runs(_bytes(b"-"), nowhere, nowhere, _kinds(column))
-    stored: npt.NDArray[Any] = np.frombuffer(ends, kind)
-    places: Offsets = stored[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    found = _bytes(b"-") if data is None or not data.size else np.frombuffer(data, np.uint8)
-    return Runs(found, places[:-1], places[1:], _kinds(column))
+    offsets: npt.NDArray[Any] = np.frombuffer(ends, kind)
+    places: Offsets = offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    content = _bytes(b"-") if data is None or not data.size else np.frombuffer(data, np.uint8)
+    return Runs(content, places[:-1], places[1:], _kinds(column))
 
 
 _NO_TEXT = pa.scalar(None, pa.string())
@@ -296,14 +296,16 @@ _NO_TEXT = pa.scalar(None, pa.string())
 def _kinds(column: pa.Array) -> Bytes:
     if not column.null_count:
         return np.ones(len(column), np.uint8)
-    found: Bytes = column.is_valid().cast(pa.uint8()).to_numpy()
-    return found
+    kinds: Bytes = column.is_valid().cast(pa.uint8()).to_numpy()
+    return kinds
 
 
 def _int64(column: pa.Array) -> npt.NDArray[np.int64]:
     values = column.cast(pa.int64())
-    found: npt.NDArray[np.int64] = (values.fill_null(0) if values.null_count else values).to_numpy()
-    return found
+    numbers: npt.NDArray[np.int64] = (
+        values.fill_null(0) if values.null_count else values
+    ).to_numpy()
+    return numbers
 
 
 def epoch_ms(times: pa.Array) -> pa.Array:

@@ -124,8 +124,8 @@ def read_messages(block: Block) -> tuple[Sequence[int], list[Message]]:
     except (ValueError, msgspec.DecodeError, RecursionError) as error:
         raise LineError(str(error)) from None
     # The numbers of lines and messages differ: there are blank lines, or a line has two messages. Read line by line.
-    found = [(number, read_message(line)) for number, line in block.lines()]
-    return [number for number, _ in found], [message for _, message in found]
+    numbered = [(number, read_message(line)) for number, line in block.lines()]
+    return [number for number, _ in numbered], [message for _, message in numbered]
 
 
 def read_message(line: bytes) -> Message:
@@ -170,10 +170,10 @@ def _body(line: _PutFields) -> bytes:
         body = line.body_base64
     else:
         raise LineError("a message must have either `body` or `body_base64`")
-    stored = line.body_stored_base64
+    compressed = line.body_stored_base64
     if is_compressed(line.sys_flag):
         return _compressed_body(line, body)
-    if stored is not None:
+    if compressed is not None:
         raise LineError(
             "`body_stored_base64` is for compressed bodies only, but `sys_flag` states no "
             "compression"
@@ -187,25 +187,27 @@ def _compressed_body(line: _PutFields, body: bytes) -> bytes:
     Raises LineError if the body to store cannot be decompressed, or if the line's `body_stored_base64` decompresses to
     another body than `body`.
     """
-    stored = line.body_stored_base64
+    compressed = line.body_stored_base64
     # The body could not be decompressed when it was exported: store the same damaged bytes again.
-    if stored is None and line.body_error is not None:
+    if compressed is None and line.body_error is not None:
         return body
     try:
-        sent = decompress(body if stored is None else stored, line.sys_flag)
+        sent = decompress(body if compressed is None else compressed, line.sys_flag)
     # The body is too large to verify: trust the stored bytes.
     except BodyTooLargeError:
         sent = body
     except BodyError as error:
-        what = (
-            "a compressed body needs `body_stored_base64`" if stored is None else "the stored body"
+        subject = (
+            "a compressed body needs `body_stored_base64`"
+            if compressed is None
+            else "the stored body"
         )
-        raise LineError(f"{what}: {error}") from None
-    if stored is None:
+        raise LineError(f"{subject}: {error}") from None
+    if compressed is None:
         return body
     if sent != body:
         raise LineError("the body differs from `body_stored_base64`; change both, or neither")
-    return stored
+    return compressed
 
 
 def _properties(line: _PutFields) -> dict[str, str] | str | bytes:
@@ -218,8 +220,8 @@ def _properties(line: _PutFields) -> dict[str, str] | str | bytes:
         whole = line.properties_base64
     if whole is None:
         return _completed(line.properties or {}, line)
-    stored = decode_properties(whole if isinstance(whole, str) else decode_utf8(whole))
-    if line.properties not in (None, stored) or _completed(dict(stored), line) != stored:
+    parsed = decode_properties(whole if isinstance(whole, str) else decode_utf8(whole))
+    if line.properties not in (None, parsed) or _completed(dict(parsed), line) != parsed:
         field = "properties_string" if isinstance(whole, str) else "properties_base64"
         raise LineError(
             f"`{field}` contradicts `properties`, `tags`, `keys` or `unique_key`; to change these, omit `{field}`"
@@ -233,21 +235,21 @@ def _completed(properties: dict[str, str], line: _PutFields) -> dict[str, str]:
     if line.tags is not None:
         _complete(properties, TAGS, line.tags, "tags")
     if line.keys:
-        known = properties.get(KEYS)
-        if known is None:
+        value = properties.get(KEYS)
+        if value is None:
             properties[KEYS] = joined_keys(line.keys)
-        elif KEY_SEPARATOR.join(line.keys) != known and line.keys != split_keys(known):
+        elif KEY_SEPARATOR.join(line.keys) != value and line.keys != split_keys(value):
             raise LineError(
-                f"`keys` is {line.keys!r}, but `properties` has {KEYS} {known!r}; omit one of them"
+                f"`keys` is {line.keys!r}, but `properties` has {KEYS} {value!r}; omit one of them"
             )
     return properties
 
 
 def _complete(properties: dict[str, str], name: str, value: str, field: str) -> None:
     if properties.setdefault(name, value) != value:
-        known = properties[name]
+        present = properties[name]
         raise LineError(
-            f"`{field}` is {value!r}, but `properties` has {name} {known!r}; omit one of them"
+            f"`{field}` is {value!r}, but `properties` has {name} {present!r}; omit one of them"
         )
 
 

@@ -61,19 +61,19 @@ def log_lines(
         some = np.ascontiguousarray(positions[rows])
         places = _stated_offsets(data, some) if offsets is None else offsets[rows]
         for records in Records(data, some, places, "", True).by_bodies(BATCH_BYTES):
-            same = records.column("body_crc_ok").to_numpy(zero_copy_only=False)
-            for row in np.flatnonzero(~same):
+            matches = records.column("body_crc_ok").to_numpy(zero_copy_only=False)
+            for row in np.flatnonzero(~matches):
                 on_wrong_crc(records.physical_offset(int(row)))
-            yield render(_fields(records, same), len(records), b"}\n").data.data
+            yield render(_fields(records, matches), len(records), b"}\n").data.data
 
 
 def record_lines(records: Sequence[LocatedRecord]) -> Iterator[memoryview]:
     """Yield the lines of records that were read one by one."""
     for start in range(0, len(records), _AT_ONCE):
         some = records[start : start + _AT_ONCE]
-        parts = [found.record() for found in some]
+        parts = [record.record() for record in some]
         sizes = np.fromiter(map(len, parts), np.int64, len(parts))
-        offsets = np.fromiter((found.physical_offset for found in some), np.int64, len(parts))
+        offsets = np.fromiter((record.physical_offset for record in some), np.int64, len(parts))
         data = np.frombuffer(b"".join(parts), np.uint8)
         yield from log_lines(data, np.cumsum(sizes) - sizes, offsets)
 
@@ -170,8 +170,8 @@ def _properties_string(records: Records, properties: pa.MapArray) -> list[JsonCo
     ends = np.concatenate(
         [[0], np.cumsum(names.stops - names.starts + values.stops - values.starts)]
     )
-    taken = ends[maps[1:]] - ends[maps[:-1]] + 2 * counts - 1
-    is_whole = taken == runs.stops - runs.starts
+    lengths = ends[maps[1:]] - ends[maps[:-1]] + 2 * counts - 1
+    is_whole = lengths == runs.stops - runs.starts
     has_unique_key = records.spans["unique_key_bytes"] > 0
     # If a message is put with its properties as a map, a missing UNIQ_KEY is added, and the properties are written in
     # the order of Java's HashMap. So a map cannot restore a properties string that lacks UNIQ_KEY, or whose properties
@@ -190,9 +190,9 @@ def _body(records: Records) -> list[JsonColumn]:
     For a compressed body, also return the stored bytes. If it cannot be decompressed, return the stored bytes as the
     body, and the reason.
     """
-    stored = _runs(records, "body")
+    runs = _runs(records, "body")
     if not records.stored.compressed:
-        return text_or_base64(stored, b",", "body")
+        return text_or_base64(runs, b",", "body")
     errors = records.column("body_error")
     was_compressed = np.zeros(len(records), np.bool_)
     was_compressed[records.stored.compressed] = True
@@ -200,6 +200,6 @@ def _body(records: Records) -> list[JsonColumn]:
     reasons = runs_of(errors)
     return [
         *text_or_base64(runs_of(records.column("body")), b",", "body"),
-        Base64(stored.only(was_compressed), b',"body_stored_base64":'),
+        Base64(runs.only(was_compressed), b',"body_stored_base64":'),
         JsonTexts(reasons.only(reasons.kinds == PRESENT), b',"body_error":'),
     ]

@@ -124,10 +124,10 @@ class LineColumns:
         new unique key, the key, and the text after it.
         """
         heads = (b"", _texts(self._heads, self._head_at, len(rows)))
-        made = rows["reserved"].astype(np.int64)
-        if not made.any():
+        creates_key = rows["reserved"].astype(np.int64)
+        if not creates_key.any():
             return [heads]
-        keys = Texts(None, Texts.bounds_of(made * UNIQUE_KEY_BYTES))
+        keys = Texts(None, Texts.bounds_of(creates_key * UNIQUE_KEY_BYTES))
         tails = (b"", _texts(self._tails, self._tail_at, len(rows)))
         return [heads, (UNIQ_KEY.encode(), keys), tails]
 
@@ -350,9 +350,9 @@ class LinesPut:
 def _first_lines(block: Block, start: int, number: int, count: int) -> Block:
     """Return `count` lines of a block. The first is line `number`, which begins at `start`."""
     stop = start
-    for found in range(count):
+    for number_of_lines in range(count):
         end = block.data.find(b"\n", stop) + 1
         if not end:
-            return Block(number, block.data[start:], found)
+            return Block(number, block.data[start:], number_of_lines)
         stop = end
     return Block(number, block.data[start:stop], count)

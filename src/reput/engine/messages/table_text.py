@@ -37,11 +37,11 @@ def json_rows(
 
 def csv_names(schema: pa.Schema, names: Mapping[str, str] = JSON_NAMES) -> list[str]:
     """Return the column names for the lines that `csv_rows` writes."""
-    found = []
+    names_of_cells = []
     for field in schema:
         name = names.get(field.name, field.name)
-        found += [name, f"{name}_base64"] if pa.types.is_binary(field.type) else [name]
-    return found
+        names_of_cells += [name, f"{name}_base64"] if pa.types.is_binary(field.type) else [name]
+    return names_of_cells
 
 
 def csv_rows(batch: pa.RecordBatch, *, is_safe: bool = False, end: str = "") -> Text:

@@ -50,10 +50,10 @@ def logs_of(
     Raises the errors of `find_logs`, and UsageError if two stores have the same name.
     """
     paths = [one for one in stores if not isinstance(one, NamedStore)]
-    found = named_from(find_logs(paths, options), name_from) if paths else []
+    logs = named_from(find_logs(paths, options), name_from) if paths else []
     for store in stores:
-        found += _log_of(store, options) if isinstance(store, NamedStore) else []
-    return found
+        logs += _log_of(store, options) if isinstance(store, NamedStore) else []
+    return logs
 
 
 def _log_of(store: NamedStore, options: Mapping[str, str] | None = None) -> list[LogListing]:
@@ -61,12 +61,12 @@ def _log_of(store: NamedStore, options: Mapping[str, str] | None = None) -> list
 
     If the store's path is a pattern, return all matching logs. Raises the errors of `find_logs`.
     """
-    path, own = (
+    path, settings = (
         (store.path, store.options)
         if Location.is_pattern(store.path)
         else store.arguments(joined=True)
     )
-    logs = find_logs([Location.absolute(path)], own.get("storage_options", options))
+    logs = find_logs([Location.absolute(path)], settings.get("storage_options", options))
     names = BrokerNames(store.broker, store.cluster)
     is_named = store.name != store.path
     return [replace(log, names=names, name=store.name if is_named else log.name) for log in logs]
@@ -245,14 +245,14 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
             A scanner, which reads only when rows are requested. Other arguments of `pyarrow.dataset.Scanner` are
             ignored.
         """
-        wanted = [] if filter is None else used_columns(filter, self._schema)
+        needed = [] if filter is None else used_columns(filter, self._schema)
         if isinstance(columns, Mapping):
             for expression in columns.values():
-                wanted += used_columns(expression, self._schema)
+                needed += used_columns(expression, self._schema)
         else:
-            wanted += self._schema.names if columns is None else columns
+            needed += self._schema.names if columns is None else columns
         # A batch needs at least one column, which shows the number of rows.
-        names = [name for name in self._schema.names if name in wanted] or self._schema.names[:1]
+        names = [name for name in self._schema.names if name in needed] or self._schema.names[:1]
         # These conditions only reduce the rows to read. The scanner applies the whole filter to the rows that are read.
         pushed = [] if filter is None else conditions_of(filter, self._schema)
         return DatasetScanner(lambda: self._reader(names, pushed), select(names), columns, filter)
@@ -303,7 +303,7 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
     def __repr__(self) -> str:
         conditions = "".join(f", {condition}" for condition in self._request.conditions)
         stores = ", ".join(
-            one.name if isinstance(one, NamedStore) else one for one in self._request.stores
+            store.name if isinstance(store, NamedStore) else store for store in self._request.stores
         )
         return f"<reput.dataset {stores}{conditions}: {len(self._schema)} columns>"
 
@@ -409,7 +409,7 @@ def dataset(
     )
     several = (stores,) if isinstance(stores, str | PathLike | NamedStore) else stores
     request = _Request(
-        tuple(one if isinstance(one, NamedStore) else fspath(one) for one in several), name_from,
+        tuple(store if isinstance(store, NamedStore) else fspath(store) for store in several), name_from,
         tuple(schema.names), conditions, on_corrupt, decompressed, unwrap_batches, storage_options,
     )  # fmt: skip
     logs = request.logs()
@@ -419,27 +419,27 @@ def dataset(
     return Dataset(request)
 
 
-def to_arrow(*given: Any, **named: Any) -> pa.RecordBatchReader:
+def to_arrow(*arguments: Any, **named: Any) -> pa.RecordBatchReader:
     """Return a reader of the messages that the stores have now. The reader can be read only once.
 
     The arguments are the same as for `dataset`.
     """
-    return dataset(*given, **named).to_reader()
+    return dataset(*arguments, **named).to_reader()
 
 
-def _time(name: str, given: Time | str | None) -> int | None:
-    if not isinstance(given, str):
-        return None if given is None else milliseconds(given)
+def _time(name: str, time: Time | str | None) -> int | None:
+    if not isinstance(time, str):
+        return None if time is None else milliseconds(time)
     try:
-        return parse_time(given, now_ms(), is_end=name == "end")
+        return parse_time(time, now_ms(), is_end=name == "end")
     except ValueError as error:
         raise UsageError(f"{name}: {error}", arguments=[name]) from None
 
 
-def _several(given: _Value | Collection[_Value] | None) -> tuple[_Value, ...] | None:
-    if given is None:
+def _several(values: _Value | Collection[_Value] | None) -> tuple[_Value, ...] | None:
+    if values is None:
         return None
-    return (given,) if isinstance(given, str | int) else tuple(given)
+    return (values,) if isinstance(values, str | int) else tuple(values)
 
 
 def _read(request: _Request, logs: Sequence[LogListing]) -> pa.RecordBatchReader:
@@ -455,12 +455,12 @@ def _read(request: _Request, logs: Sequence[LogListing]) -> pa.RecordBatchReader
 def _batches(plan: ReadPlan, schema: pa.Schema, request: _Request) -> Iterator[pa.RecordBatch]:
     buffers = ScanBuffers()
     conditions, on_corrupt = request.conditions, request.on_corrupt
-    with closing(OpenedQueues()) as opened:
+    with closing(OpenedQueues()) as queues:
         for task in plan.tasks:
             batches = RangeBatches(
                 task.part, schema.names, conditions, on_corrupt=on_corrupt,
                 decompressed=request.decompressed, unwrap_batches=request.unwrap_batches,
-                open_file=task.open_file, buffers=buffers, opened=opened,
+                open_file=task.open_file, buffers=buffers, opened=queues,
             )  # fmt: skip
             for batch in batches:
                 yield batch.select(schema.names)

@@ -113,8 +113,8 @@ class IndexBesideLog:
             within: The range of the log to search; None for the whole log.
         """
         with suppress(StoreError, UsageError):
-            if (opened := self._opened()) is not None:
-                store, planner = opened
+            if (opening := self._opened()) is not None:
+                store, planner = opening
                 named = set(store.all_topics() if topics is None else topics)
                 if with_rolled_back and topics is None:
                     named |= _known_topics(store)
@@ -126,8 +126,8 @@ class IndexBesideLog:
                     segments = tuple(_clipped(segments, within))
                 if with_rolled_back:
                     segments = tuple(_with_known_rollbacks(store, segments))
-                found = [_look_up(store.commit_log, each, hashes) for each in segments]
-                damage = [lost for each in found for lost in each.damage]
+                pieces = [_look_up(store.commit_log, each, hashes) for each in segments]
+                damage = [lost for each in pieces for lost in each.damage]
                 for each in segments:
                     damage += [] if each.part is not None else planner.without_keys(*each.range)
                 names = names_of(topics, keys)
@@ -137,10 +137,10 @@ class IndexBesideLog:
                     # A scan would not report a record that has lost its key, either.
                     damage = []
                 if with_replaced_ids and any(map(may_be_replaced_id, keys)):
-                    found = [_with_replaced_ids(store, each, hashes) for each in found]
+                    pieces = [_with_replaced_ids(store, each, hashes) for each in pieces]
                 if with_rolled_back:
-                    found = [_with_rolled_back(store, each) for each in found]
-                stretches = _joined(sorted(found, key=lambda each: each.range))
+                    pieces = [_with_rolled_back(store, each) for each in pieces]
+                stretches = _joined(sorted(pieces, key=lambda each: each.range))
                 return KeyedLog(stretches, damage, notes)
         return None
 
@@ -156,8 +156,8 @@ class IndexBesideLog:
         if self.source.folder is None and not is_joined:
             return []
         with suppress(StoreError, UsageError):
-            if (opened := self._opened()) is not None:
-                store, planner = opened
+            if (opening := self._opened()) is not None:
+                store, planner = opening
                 # Plan before the end of the log is found. Planning reads the newest entry of the index, and `lost_end`
                 # compares this entry with the end. In the other order, the newest entry could belong to a message that
                 # was appended after the end was found.
@@ -181,10 +181,10 @@ class IndexBesideLog:
 
 
 def _clipped(segments: Iterable[Segment], within: OffsetRange) -> Iterator[Segment]:
-    for each in segments:
-        start, stop = max(each.start, within.start), min(each.stop, within.stop)
+    for segment in segments:
+        start, stop = max(segment.start, within.start), min(segment.stop, within.stop)
         if start < stop:
-            yield replace(each, start=start, stop=stop)
+            yield replace(segment, start=start, stop=stop)
 
 
 def _joined(stretches: list[KeyedStretch]) -> list[KeyedStretch]:
@@ -193,14 +193,14 @@ def _joined(stretches: list[KeyedStretch]) -> list[KeyedStretch]:
     Without joining, a reader would have to search for the first record of each stretch.
     """
     joined: list[KeyedStretch] = []
-    for each in stretches:
+    for stretch in stretches:
         last = joined[-1] if joined else None
-        is_whole = last is not None and last.records is None and each.records is None
-        if last is not None and is_whole and last.range.stop == each.range.start:
-            both = OffsetRange(last.range.start, each.range.stop)
-            joined[-1] = KeyedStretch(both, None, last.is_frequent or each.is_frequent)
+        is_whole = last is not None and last.records is None and stretch.records is None
+        if last is not None and is_whole and last.range.stop == stretch.range.start:
+            whole = OffsetRange(last.range.start, stretch.range.stop)
+            joined[-1] = KeyedStretch(whole, None, last.is_frequent or stretch.is_frequent)
         else:
-            joined.append(each)
+            joined.append(stretch)
     return joined
 
 
@@ -216,8 +216,8 @@ def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) ->
     is_frequent = False
     try:
         # Counting candidates reads only the index, not the messages, and so is fast.
-        counted = islice(segment.part.candidates(hashes, segment.range), most + 1)
-        is_frequent = sum(1 for _ in counted) > most
+        candidates = islice(segment.part.candidates(hashes, segment.range), most + 1)
+        is_frequent = sum(1 for _ in candidates) > most
         if is_frequent and not log.source.is_local:
             return KeyedStretch(segment.range, is_frequent=True)
         # A scan does not notice that a record has lost its key. So the entries of a frequent key are verified, too.
@@ -235,8 +235,8 @@ def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) ->
 
 def _known_topics(store: StoreReader) -> set[str]:
     """Return all topics of the log files whose facts are remembered."""
-    known = map(store.known_ranges.known, store.commit_log.files)
-    return {stated.topic for facts in known for stated in (facts and facts.queues) or ()}
+    facts_of_files = map(store.known_ranges.known, store.commit_log.files)
+    return {queue.topic for facts in facts_of_files for queue in (facts and facts.queues) or ()}
 
 
 def _with_known_rollbacks(store: StoreReader, segments: Iterable[Segment]) -> Iterator[Segment]:
@@ -244,20 +244,20 @@ def _with_known_rollbacks(store: StoreReader, segments: Iterable[Segment]) -> It
 
     It must also be proven there: spot checks can overlook missing entries.
     """
-    for each in segments:
-        if each.part is None or each.part.basis is not Basis.PROVEN:
-            yield replace(each, part=None)
+    for segment in segments:
+        if segment.part is None or segment.part.basis is not Basis.PROVEN:
+            yield replace(segment, part=None)
             continue
-        for file in store.commit_log.files_within(*each.range):
-            begin, end = max(file.start, each.start), min(file.end, each.stop)
-            known, stop = store.known_ranges.known(file), begin
-            if known is not None and not known.damage and known.queues is not None:
-                is_usable = known.rolled_back is not None and known.start <= begin
-                stop = max(begin, min(known.stop, end)) if is_usable else begin
+        for file in store.commit_log.files_within(*segment.range):
+            begin, end = max(file.start, segment.start), min(file.end, segment.stop)
+            facts, stop = store.known_ranges.known(file), begin
+            if facts is not None and not facts.damage and facts.queues is not None:
+                is_usable = facts.rolled_back is not None and facts.start <= begin
+                stop = max(begin, min(facts.stop, end)) if is_usable else begin
             if begin < stop:
-                yield replace(each, start=begin, stop=stop)
+                yield replace(segment, start=begin, stop=stop)
             if stop < end:
-                yield replace(each, start=stop, stop=end, part=None)
+                yield replace(segment, start=stop, stop=end, part=None)
 
 
 def _with_rolled_back(store: StoreReader, stretch: KeyedStretch) -> KeyedStretch:
@@ -267,10 +267,10 @@ def _with_rolled_back(store: StoreReader, stretch: KeyedStretch) -> KeyedStretch
     log, (start, stop) = store.commit_log, stretch.range
     places = stretch.records.places()
     for file in log.files_within(start, stop):
-        known = store.known_ranges.known(file)
-        if known is None or known.rolled_back is None:
+        facts = store.known_ranges.known(file)
+        if facts is None or facts.rolled_back is None:
             return KeyedStretch(stretch.range)
-        inside = [offset for offset in known.rolled_back if start <= offset < stop]
+        inside = [offset for offset in facts.rolled_back if start <= offset < stop]
         if len(inside) * _CANDIDATE_BYTES > stop - start:
             return KeyedStretch(stretch.range)
         for offset in inside:
@@ -294,12 +294,12 @@ def _with_replaced_ids(
     log, (start, stop) = store.commit_log, stretch.range
     places = stretch.records.places()
     for file in log.files_within(start, stop):
-        known = store.known_ranges.learn(file, with_ids=True)
-        if known.ids is None or any(
-            lost.start < stop and start < lost.stop for lost in known.damage
+        facts = store.known_ranges.learn(file, with_ids=True)
+        if facts.ids is None or any(
+            lost.start < stop and start < lost.stop for lost in facts.damage
         ):
             return KeyedStretch(stretch.range)
-        for offset in known.ids.places(hashes, stretch.range):
+        for offset in facts.ids.places(hashes, stretch.range):
             try:
                 places[offset] = log.locate(offset).layout.total_bytes
             except StoreError:

@@ -46,9 +46,9 @@ def used_columns(expression: pc.Expression, schema: pa.Schema) -> list[str]:
 
 
 def _binds(expression: pc.Expression, schema: pa.Schema, without: str) -> bool:
-    others = pa.schema([field for field in schema if field.name != without])
+    fields = pa.schema([field for field in schema if field.name != without])
     try:
-        ds.Scanner.from_batches([], schema=others, columns={"value": expression})
+        ds.Scanner.from_batches([], schema=fields, columns={"value": expression})
     except pa.ArrowException:
         return False
     return True

@@ -125,9 +125,11 @@ class Condition:
         elif self.operator in _COMPARISONS:
             met = _COMPARISONS[self.operator](column, self.scalars()[0])
         else:
-            found = pc.is_in(column, pa.array(self.scalars(), self._kind))
+            matches = pc.is_in(column, pa.array(self.scalars(), self._kind))
             # `is_in` is false for null, so its inverse is true. In SQL, null meets neither `IN` nor `NOT IN`.
-            met = found if self.operator == "in" else pc.and_(pc.invert(found), column.is_valid())
+            met = (
+                matches if self.operator == "in" else pc.and_(pc.invert(matches), column.is_valid())
+            )
         return np.asarray(met.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
     def excludes(self, column: str, value: Any) -> bool:
@@ -136,9 +138,9 @@ class Condition:
         return self.column == column and not self.keeps(pa.array([value], kind))[0]
 
     def _holding(self, lists: pa.ListArray) -> Mask:
-        found = pc.is_in(lists.flatten(), pa.array(self.scalars(), self._kind))
+        matches = pc.is_in(lists.flatten(), pa.array(self.scalars(), self._kind))
         met = np.zeros(len(lists), np.bool_)
-        met[pc.list_parent_indices(lists).filter(found).to_numpy()] = True
+        met[pc.list_parent_indices(lists).filter(matches).to_numpy()] = True
         return met
 
     def __str__(self) -> str:
@@ -195,12 +197,12 @@ def limits(conditions: Iterable[Condition], column: str) -> tuple[int | None, in
 
 def choices(conditions: Iterable[Condition], column: str) -> frozenset[str] | None:
     """Return the only texts that can meet all conditions on a column; None if there is no such restriction."""
-    chosen: frozenset[str] | None = None
+    texts: frozenset[str] | None = None
     for condition in conditions:
         if condition.column == column and condition.operator in ("=", "in"):
             values = frozenset(scalar.as_py() for scalar in condition.scalars()) - {None}
-            chosen = values if chosen is None else chosen & values
-    return chosen
+            texts = values if texts is None else texts & values
+    return texts
 
 
 class SoughtKeys(NamedTuple):
@@ -221,14 +223,16 @@ def sought_keys(conditions: Sequence[Condition]) -> SoughtKeys | None:
 
     A look-up finds all messages that meet the conditions, except rolled-back ones.
     """
-    with_rolled_back = not any(each.excludes("transaction", "rollback") for each in conditions)
+    with_rolled_back = not any(
+        condition.excludes("transaction", "rollback") for condition in conditions
+    )
     unique = choices(conditions, "unique_key")
     if unique is not None:
         return SoughtKeys("unique_key", unique, with_rolled_back)
-    for each in conditions:
-        if each.operator == _HOLDS:
-            keys = frozenset(scalar.as_py() for scalar in each.scalars())
-            return SoughtKeys(each.column, keys, with_rolled_back)
+    for condition in conditions:
+        if condition.operator == _HOLDS:
+            keys = frozenset(scalar.as_py() for scalar in condition.scalars())
+            return SoughtKeys(condition.column, keys, with_rolled_back)
     return None
 
 
@@ -262,18 +266,18 @@ def selected(
     Raises:
         UsageError: a value is not possible in its column.
     """
-    found = [] if patterns is None else [_of_topics(patterns)]
+    conditions = [] if patterns is None else [_of_topics(patterns)]
     for operator, stamp_ms in ((">=", begin_ms), ("<=", end_ms)):
         if stamp_ms is not None:
-            found.append(Condition("store_timestamp", operator, _micros(stamp_ms), True))
+            conditions.append(Condition("store_timestamp", operator, _micros(stamp_ms), True))
     if topics is not None:
-        found.append(Condition("topic", "in", tuple(topics), True))
-    for column, wanted in (("keys", keys), ("unique_keys", unique_keys)):
-        if wanted is not None:
-            found += dispatched_under(column, wanted)
+        conditions.append(Condition("topic", "in", tuple(topics), True))
+    for column, values in (("keys", keys), ("unique_keys", unique_keys)):
+        if values is not None:
+            conditions += dispatched_under(column, values)
     if queue_ids is not None:
-        found.append(Condition("queue_id", "in", tuple(queue_ids), True))
-    return tuple(found)
+        conditions.append(Condition("queue_id", "in", tuple(queue_ids), True))
+    return tuple(conditions)
 
 
 def _of_topics(patterns: Collection[str]) -> Condition:

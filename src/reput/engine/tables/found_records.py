@@ -125,7 +125,7 @@ class OpenedQueues:
 
 
 def find_queued(
-    opened: OpenedQueues,
+    queues: OpenedQueues,
     folder: str,
     file: CommitLogFile,
     topics: Collection[str],
@@ -138,9 +138,9 @@ def find_queued(
     they lead to so many records that a scan is faster.
     """
     try:
-        return _find(opened.of(folder), file, topics, start, stop)
+        return _find(queues.of(folder), file, topics, start, stop)
     except (StoreError, MissingExtraError):  # Damaged or expired queues: scan the log instead.
-        opened.close()
+        queues.close()
         return None
 
 
@@ -151,8 +151,8 @@ def _find(
     start: int,
     stop: int,
 ) -> FoundRecords | None:
-    listed = queues.list()
-    if len(listed) > _MAX_QUEUES:
+    names = queues.list()
+    if len(names) > _MAX_QUEUES:
         return None
     # An entry states where its record begins and ends. The entries of all queues cover [file.start, end) without a
     # gap if each record begins where another one ends. To test this without a sort, hashes of all ends are added and
@@ -160,8 +160,8 @@ def _find(
     # prevents forged entries from passing.
     seed = np.uint64(secrets.randbits(64))
     total, end = np.uint64(0), -1
-    wanted = [np.empty(0, ENTRY_DTYPE)]
-    for topic, queue_id in listed:
+    parts = [np.empty(0, ENTRY_DTYPE)]
+    for topic, queue_id in names:
         queue = queues.queue(topic, queue_id)
         first, last = queue.min_queue_offset(file.start), queue.min_queue_offset(file.end)
         for data in queue.entry_bytes(first, last):
@@ -172,10 +172,10 @@ def _find(
                 total += np.uint64(steps)
             end = max(end, int(furthest))
             if topic in topics:
-                wanted.append(np.frombuffer(data, ENTRY_DTYPE))
+                parts.append(np.frombuffer(data, ENTRY_DTYPE))
     if end <= start or total != np.uint64(step(file.start, end, seed)):
         return None
-    found = np.concatenate(wanted)
+    found = np.concatenate(parts)
     found = found[(found["physical_offset"] >= start) & (found["physical_offset"] < stop)]
     if found["size"].sum(dtype=np.int64) > _SELECTIVE_SHARE * (end - file.start):
         return None

@@ -48,12 +48,12 @@ def _packed(tasks: Sequence[ReadTask], most_bytes: int) -> Iterator[tuple[ReadTa
     waiting: list[ReadTask] = []
     size = 0
     for task in tasks:
-        own = cost_of(task.part)
-        if waiting and size + own > most_bytes:
+        cost = cost_of(task.part)
+        if waiting and size + cost > most_bytes:
             yield tuple(waiting)
             waiting, size = [], 0
         waiting.append(task)
-        size += own
+        size += cost
     if waiting:
         yield tuple(waiting)
 
@@ -72,9 +72,9 @@ class MissingLog(NamedTuple):
     names: BrokerNames = NO_NAMES
 
     @classmethod
-    def of(cls, source: LogListing, found: Iterable[Finding]) -> list[MissingLog]:
+    def of(cls, source: LogListing, findings: Iterable[Finding]) -> list[MissingLog]:
         """Return a MissingLog for each finding about a log."""
-        return [cls(source.name, lost, source.names) for lost in found]
+        return [cls(source.name, lost, source.names) for lost in findings]
 
     def row(self, conditions: Iterable[Condition]) -> pa.RecordBatch:
         """Return the row for this range, with all columns, or no row if it does not meet the conditions."""
@@ -159,10 +159,10 @@ def plan_reading(
     ]
     planned = partial(_planned, conditions, wanted_bytes, use_indexes, unwrap_batches)
     runner = runner or waiting(not all(source.is_local for source in sources))
-    for own in runner.run(planned, tasks, [1] * len(tasks), no_progress):
-        plan.tasks += own.tasks
-        plan.missing += own.missing
-        plan.notes += own.notes
+    for part in runner.run(planned, tasks, [1] * len(tasks), no_progress):
+        plan.tasks += part.tasks
+        plan.missing += part.missing
+        plan.notes += part.notes
     return plan
 
 
@@ -203,21 +203,21 @@ def plan_between(
     """
     plan = ReadPlan()
     for source in sources:
-        own = bounds.get(source.name, EVERYTHING)
-        if own.start is None or own.stop is None or own.start >= own.stop:
+        span = bounds.get(source.name, EVERYTHING)
+        if span.start is None or span.stop is None or span.start >= span.stop:
             continue
-        files = [file for file in source.files if file.start < own.stop and own.start < file.end]
+        files = [file for file in source.files if file.start < span.stop and span.start < file.end]
         # `holes` finds missing ranges between files. So add an imaginary empty file at each bound: `holes` then also
         # finds a missing range between a bound and the nearest file.
         edges = [
-            CommitLogFile(own.start, 0, source.name),
+            CommitLogFile(span.start, 0, source.name),
             *files,
-            CommitLogFile(own.stop, 0, source.name),
+            CommitLogFile(span.stop, 0, source.name),
         ]
-        gone = [] if source.is_compacted else holes(edges)
-        plan.missing += MissingLog.of(source, gone)
+        lost_files = [] if source.is_compacted else holes(edges)
+        plan.missing += MissingLog.of(source, lost_files)
         for file in files:
-            begin, end = max(own.start, file.start), min(own.stop, file.end)
+            begin, end = max(span.start, file.start), min(span.stop, file.end)
             ends_log = source.is_compacted
             part = LogRange(
                 file, begin, end, source.name, ends_log=ends_log, at_record=True,
@@ -313,10 +313,10 @@ def _by_key(
     Adds records that have lost a requested key to `plan.missing`. IndexFiles lack the keys of inner messages: if these
     are to be read, the whole log is scanned.
     """
-    sought, topics = sought_keys(conditions), choices(conditions, "topic")
-    if sought is None:
+    keys_required, topics = sought_keys(conditions), choices(conditions, "topic")
+    if keys_required is None:
         return None
-    column, keys, with_rolled_back = sought
+    column, keys, with_rolled_back = keys_required
     with_replaced_ids = column == "unique_keys"
     if not ranges:
         return None
@@ -332,19 +332,21 @@ def _by_key(
     plan.missing += MissingLog.of(index.source, keyed.damage)
     if unwrap_batches:
         return None
-    found = keyed.stretches
-    if frequent := sum(each.range.stop - each.range.start for each in found if each.is_frequent):
+    stretches = keyed.stretches
+    if frequent := sum(
+        item.range.stop - item.range.start for item in stretches if item.is_frequent
+    ):
         plan.notes.append(
             f"{index.source.name}: {column}: too frequent in {frequent} bytes of the log, which are scanned instead"
         )
     # The index excludes no part of the log. So return None: the caller then uses conditions on other columns, which may
     # exclude parts of the log.
-    if all(each.records is None for each in found):
+    if all(item.records is None for item in stretches):
         return None
     plan.notes += [f"{index.source.name}: {note}" for note in keyed.notes]
     parts = [
         replace(part, start=begin, stop=end, found=records)
-        for stretch in found
+        for stretch in stretches
         for part in ranges
         if (begin := max(stretch.range.start, part.start))
         < (end := min(stretch.range.stop, part.stop))
@@ -374,46 +376,50 @@ def _by_time(
     low_ms, high_ms = low and low // 1000, high and high // 1000
     of_file = {part.file: part for part in ranges}
     if source.is_local:
-        stored = list(stored_within(source, list(of_file), low_ms, high_ms))
+        ranges_of_time = list(stored_within(source, list(of_file), low_ms, high_ms))
     else:
-        found = stored_elsewhere(source, list(of_file), low_ms, high_ms, split_bytes)
-        stored = found.ranges
-        if found.scanned_bytes:
+        timed = stored_elsewhere(source, list(of_file), low_ms, high_ms, split_bytes)
+        ranges_of_time = timed.ranges
+        if timed.scanned_bytes:
             plan.notes.append(
-                f"{source.name}: {found.scanned_bytes} bytes scanned to find their store times, which are remembered"
+                f"{source.name}: {timed.scanned_bytes} bytes scanned to find their store times, which are remembered"
             )
-        if found.sampled_files:
+        if timed.sampled_files:
             plan.notes.append(
-                f"{source.name}: store times of {found.sampled_files} of {len(of_file)} files are unknown and were "
+                f"{source.name}: store times of {timed.sampled_files} of {len(of_file)} files are unknown and were "
                 "sampled; messages are missed if the broker's clock stepped back by more than an hour"
             )
-    _note(plan, source, len(of_file), len({item.file for item in stored}), "store_timestamp")
-    parts = _parts_of(stored, of_file)
-    size, left = (sum(one.stop - one.start for one in part) for part in (ranges, parts))
-    if left < size:
+    _note(
+        plan, source, len(of_file), len({item.file for item in ranges_of_time}), "store_timestamp"
+    )
+    parts = _parts_of(ranges_of_time, of_file)
+    size, rest = (
+        sum(item_range.stop - item_range.start for item_range in part) for part in (ranges, parts)
+    )
+    if rest < size:
         plan.notes.append(
-            f"{source.name}: {size - left} of {size} bytes skipped, excluded by store_timestamp"
+            f"{source.name}: {size - rest} of {size} bytes skipped, excluded by store_timestamp"
         )
     return parts
 
 
 def _parts_of(
-    stored: Sequence[StoredRange], of_file: Mapping[CommitLogFile, LogRange]
+    ranges: Sequence[StoredRange], of_file: Mapping[CommitLogFile, LogRange]
 ) -> list[LogRange]:
-    """Return the parts of the ranges `stored` that have to be read. Adjacent parts are joined.
+    """Return the parts of `ranges` that have to be read. Adjacent parts are joined.
 
     `of_file` has, for each file, the range that has to be read.
     """
-    found: list[LogRange] = []
-    for item in stored:
+    parts: list[LogRange] = []
+    for item in ranges:
         part = of_file[item.file]
         start, stop = max(item.start, part.start), min(item.stop, part.stop)
-        if found and found[-1].file == item.file and found[-1].stop == start:
-            found[-1] = replace(found[-1], stop=stop)
+        if parts and parts[-1].file == item.file and parts[-1].stop == start:
+            parts[-1] = replace(parts[-1], stop=stop)
         elif start < stop:
             at_record = item.at_record and start == item.start
-            found.append(replace(part, start=start, stop=stop, at_record=at_record))
-    return found
+            parts.append(replace(part, start=start, stop=stop, at_record=at_record))
+    return parts
 
 
 def _by_queue(
@@ -468,10 +474,10 @@ def unknown_topics(sources: Sequence[LogListing], conditions: Iterable[Condition
     """
     topics: set[str] = set()
     for source in sources:
-        own = _topics_of(source)
-        if not own:
+        topics_of_store = _topics_of(source)
+        if not topics_of_store:
             return []
-        topics.update(own)
+        topics.update(topics_of_store)
     named = choices(conditions, "topic") or ()
     return [_line(topic, sorted(topics)) for topic in named if topic not in topics]
 
@@ -486,9 +492,9 @@ def _topics_of(source: LogListing) -> Sequence[str]:
         return ()
 
 
-def _line(topic: str, known: list[str]) -> str:
-    names = nearest_first(topic, known)[:_MOST_NAMES]
-    more = len(known) - len(names)
+def _line(topic: str, topics: list[str]) -> str:
+    names = nearest_first(topic, topics)[:_MOST_NAMES]
+    more = len(topics) - len(names)
     return f"no queue of topic {topic}; there are {', '.join(names)}" + (
         f" and {more:,} more" if more else ""
     )

@@ -162,9 +162,9 @@ class RangeBatches:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         part, start = self._part, self._part.start
-        found = self._queued() if part.found is None else part.found
-        if found is not None:
-            start = yield from self._packed(found)
+        records = self._queued() if part.found is None else part.found
+        if records is not None:
+            start = yield from self._packed(records)
         elif not part.at_record:
             start = first_record(self._open_file, part.file, start, part.stop, self._buffers)
         scan = self._scan(part.file, start, part.stop, self._open_file, ScanMode.READER_PLACES)
@@ -187,32 +187,34 @@ class RangeBatches:
         part = self._part
         if part.topics is None or part.folder is None:
             return None
-        opened = self._opened or OpenedQueues()
+        queues = self._opened or OpenedQueues()
         try:
-            return find_queued(opened, part.folder, part.file, part.topics, part.start, part.stop)
+            return find_queued(queues, part.folder, part.file, part.topics, part.start, part.stop)
         finally:
             if self._opened is None:
-                opened.close()
+                queues.close()
 
-    def _packed(self, found: FoundRecords) -> Generator[pa.RecordBatch, None, int]:
+    def _packed(self, records: FoundRecords) -> Generator[pa.RecordBatch, None, int]:
         """Yield the messages to which an index leads; return the physical offset at which the scan must continue."""
-        packed = PackedRecords(found, self._part.file, self._open_file)
+        packed = PackedRecords(records, self._part.file, self._open_file)
         # The records are packed, so they are not in the places that they state.
         scan = self._scan(packed.file, 0, packed.file.end, packed.open, ScanMode.PLACES)
         done = 0
         for piece in scan.pieces():
             begins = piece.positions + piece.base
             expected = packed.begin[done : done + len(begins)]
-            stated = piece.batch.messages["physical_offset"]
-            places = found.physical_offset[done : done + len(begins)]
-            is_good = np.array_equal(begins, expected) and np.array_equal(stated, places)
+            offsets_in_records = piece.batch.messages["physical_offset"]
+            places = records.physical_offset[done : done + len(begins)]
+            is_good = np.array_equal(begins, expected) and np.array_equal(
+                offsets_in_records, places
+            )
             good = len(begins) if is_good else 0
             if scan.damage or not good:
                 break
-            yield from self._given(piece, found.physical_offset[done : done + good])
+            yield from self._given(piece, records.physical_offset[done : done + good])
             done += good
         # If a record does not match its entry, the index is wrong: scan the log from this record on.
-        return found.end if done == len(found) else int(found.physical_offset[done])
+        return records.end if done == len(records) else int(records.physical_offset[done])
 
     def _given(
         self, piece: ScannedPiece, offsets: npt.NDArray[np.int64]
@@ -329,8 +331,8 @@ def damage_rows(
         pa.array(values.get(column.name, [None] * len(damage)), column.type)
         for column in ALL_COLUMNS
     ]
-    asked = [condition for condition in conditions if not condition.keeps_damage]
-    return kept_rows(pa.RecordBatch.from_arrays(arrays, schema=ALL_COLUMNS), asked)
+    applied = [condition for condition in conditions if not condition.keeps_damage]
+    return kept_rows(pa.RecordBatch.from_arrays(arrays, schema=ALL_COLUMNS), applied)
 
 
 def _joined(batches: Iterator[pa.RecordBatch], least_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -375,19 +377,19 @@ def unwrapped(
     if not is_batch.any():
         yield UnwrappedPiece(piece, offsets, ())
         return
-    made = _Made()
+    collector = _Made()
     for row in range(len(piece.batch)):
         start, size = int(piece.positions[row]), int(piece.batch.messages["size"][row])
         raw = piece.data[start : start + size].tobytes()
         if is_batch[row]:
-            made.unwrap(row, raw, int(offsets[row]))
+            collector.unwrap(row, raw, int(offsets[row]))
         else:
-            made.add(row, raw)
-        if len(made.data) >= most_bytes:
-            yield made.taken(piece, offsets)
-            made = _Made()
-    if made.rows or made.bad:
-        yield made.taken(piece, offsets)
+            collector.add(row, raw)
+        if len(collector.data) >= most_bytes:
+            yield collector.taken(piece, offsets)
+            collector = _Made()
+    if collector.rows or collector.bad:
+        yield collector.taken(piece, offsets)
 
 
 @dataclass

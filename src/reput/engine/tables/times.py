@@ -117,16 +117,16 @@ def stored_within(
             yield from _stored(file, known_ranges.learn(file), window)
 
 
-def _stored(file: CommitLogFile, known: KnownFile, window: StoredBetween) -> Iterator[StoredRange]:
+def _stored(file: CommitLogFile, facts: KnownFile, window: StoredBetween) -> Iterator[StoredRange]:
     """Yield the ranges of a file that may contain messages of a window."""
     stop = file.start
-    for piece in known.pieces:
+    for piece in facts.pieces:
         if not piece.is_outside(*window):
             yield StoredRange(file, piece.start, piece.stop)
             stop = piece.stop
     # The log ended here when it was scanned. It may have grown since.
-    if stop == known.stop < file.end:
-        yield StoredRange(file, known.stop, file.end)
+    if stop == facts.stop < file.end:
+        yield StoredRange(file, facts.stop, file.end)
 
 
 class Elsewhere(NamedTuple):
@@ -163,41 +163,45 @@ def stored_elsewhere(
     """
     window = StoredBetween.of(low_ms, high_ms)
     with closing(CommitLogReader(ListedLog(source))) as log:
-        kept = KnownRanges(log)
-        known = {file: kept.learn(file) for file in files if kept.is_known(file)}
-    timed = [_timed(source, file, known.get(file)) for file in files]
-    near = [one for one in within(timed, low_ms, high_ms) if one.file not in known]
+        cache = KnownRanges(log)
+        facts = {file: cache.learn(file) for file in files if cache.is_known(file)}
+    timed = [_timed(source, file, facts.get(file)) for file in files]
+    near = [item for item in within(timed, low_ms, high_ms) if item.file not in facts]
     to_scan, left_bytes = [], _MOST_SCANNED_BYTES
-    for file in _at_the_edges(timed, {one.file for one in near}, window):
+    for file in _at_the_edges(timed, {item.file for item in near}, window):
         left_bytes -= file.size
         if left_bytes >= 0:
             to_scan.append(file)
     learned = waiting(True).run(
         partial(_learn, source), to_scan, [file.size for file in to_scan], no_progress
     )
-    known |= dict(zip(to_scan, learned, strict=True))
-    unknown = {one.file for one in near if one.file not in known}
+    facts |= dict(zip(to_scan, learned, strict=True))
+    unknown = {item.file for item in near if item.file not in facts}
     if len(unknown) <= _SAMPLED_FILES:
         # Keep the files with known times in the list: their timestamps may show that the clock stepped back.
         timed = [
             part
-            for one in timed
+            for item in timed
             for part in (
-                timed_ranges(source.open_file, one.file, step_bytes)
-                if one.file in unknown
-                else [one]
+                timed_ranges(source.open_file, item.file, step_bytes)
+                if item.file in unknown
+                else [item]
             )
         ]
-    rest = [one for one in within(timed, low_ms, high_ms) if one.file in unknown]
-    ranges = [StoredRange(*one[:3], at_record=one.start == one.file.start) for one in rest]
-    ranges += [part for file, found in known.items() for part in _stored(file, found, window)]
-    return Elsewhere(sorted(ranges), sum(file.size for file in to_scan), len(files) - len(known))
+    rest = [item for item in within(timed, low_ms, high_ms) if item.file in unknown]
+    ranges = [StoredRange(*item[:3], at_record=item.start == item.file.start) for item in rest]
+    ranges += [
+        part
+        for file, facts_of_file in facts.items()
+        for part in _stored(file, facts_of_file, window)
+    ]
+    return Elsewhere(sorted(ranges), sum(file.size for file in to_scan), len(files) - len(facts))
 
 
-def _timed(source: LogListing, file: CommitLogFile, known: KnownFile | None) -> TimedRange:
-    if known is None:
+def _timed(source: LogListing, file: CommitLogFile, facts: KnownFile | None) -> TimedRange:
+    if facts is None:
         return next(iter(timed_ranges(source.open_file, file, file.size)))
-    times = TimedPiece.joined(known.pieces)
+    times = TimedPiece.joined(facts.pieces)
     return TimedRange(file, file.start, file.end, None if times is None else times.least)
 
 
@@ -215,19 +219,19 @@ def _at_the_edges(
     Only these files are scanned for the store times of their parts, because only these files may have parts outside the
     window. The files between the edges must be read whole in any case.
     """
-    found: list[tuple[int, CommitLogFile]] = []
-    for number, one in enumerate(timed):
-        if one.file not in near or one.first_ms is None:
+    distances: list[tuple[int, CommitLogFile]] = []
+    for number, item in enumerate(timed):
+        if item.file not in near or item.first_ms is None:
             continue
-        following = timed[number + 1].first_ms if number + 1 < len(timed) else None
-        times = (one.first_ms,) if following is None else (one.first_ms, following)
-        is_open = following is None and window.high != _EVER
+        next_ms = timed[number + 1].first_ms if number + 1 < len(timed) else None
+        times = (item.first_ms,) if next_ms is None else (item.first_ms, next_ms)
+        is_open = next_ms is None and window.high != _EVER
         inner = range(window.low + CLOCK_STEP_MS, window.high - CLOCK_STEP_MS + 1)
         if is_open or any(time not in inner for time in times):
             edges = [edge for edge in window if abs(edge) != _EVER]
             distance = min(abs(edge - time) for edge in edges for time in times)
-            found.append((distance, one.file))
-    return [file for _, file in sorted(found)]
+            distances.append((distance, item.file))
+    return [file for _, file in sorted(distances)]
 
 
 def timed_ranges(open_file: OpenFile, file: CommitLogFile, step_bytes: int) -> Iterator[TimedRange]:
@@ -250,33 +254,37 @@ def within(
 ) -> list[TimedRange]:
     """Return the ranges, in order, that may contain messages stored from low_ms to high_ms."""
     stamps = [part.first_ms for part in ranges]
-    known = [stamp for stamp in stamps if stamp is not None]
-    if not known:
+    readable = [stamp for stamp in stamps if stamp is not None]
+    if not readable:
         return list(ranges)
     # Running maximum and minimum of the timestamps. Unreadable timestamps are ignored.
-    highest = list(accumulate((min(known) if s is None else s for s in stamps), max))
-    lowest = list(accumulate((max(known) if s is None else s for s in reversed(stamps)), min))[::-1]
-    kept = []
+    highest = list(accumulate((min(readable) if s is None else s for s in stamps), max))
+    lowest = list(accumulate((max(readable) if s is None else s for s in reversed(stamps)), min))[
+        ::-1
+    ]
+    parts = []
     for number, part in enumerate(ranges):
         last = number + 1 == len(ranges)
         # After an unreadable first record, use the next readable timestamp.
-        following = next((n for n in range(number + 1, len(ranges)) if stamps[n] is not None), None)
-        newest = None if last or following is None else highest[following]
+        next_number = next(
+            (n for n in range(number + 1, len(ranges)) if stamps[n] is not None), None
+        )
+        newest = None if last or next_number is None else highest[next_number]
         if low_ms is not None and newest is not None and newest < low_ms - CLOCK_STEP_MS:
             continue
         oldest = lowest[number] if stamps[number] is not None else None
         if high_ms is not None and oldest is not None and oldest > high_ms + CLOCK_STEP_MS:
             continue
-        kept.append(part)
-    return kept
+        parts.append(part)
+    return parts
 
 
 def _store_timestamp(reader: RangeReader, file: CommitLogFile, at: int) -> int | None:
-    left = file.end - at
-    if left < MIN_RECORD_BYTES:
+    rest = file.end - at
+    if rest < MIN_RECORD_BYTES:
         return None
     size, _ = read_size_and_magic(reader.read(at - file.start, MIN_RECORD_BYTES), 0)
-    if not MIN_RECORD_BYTES <= size <= min(left, _MAX_RECORD_BYTES):
+    if not MIN_RECORD_BYTES <= size <= min(rest, _MAX_RECORD_BYTES):
         return None
     try:
         return decode(reader.read(at - file.start, size)).store_timestamp

@@ -82,16 +82,18 @@ def export(
         StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, CorruptMessageError, UsageError,
         RejectedRowsError, SparkJobError.
     """
-    listed = [stores] if isinstance(stores, str | PathLike | NamedStore) else stores
+    items = [stores] if isinstance(stores, str | PathLike | NamedStore) else stores
     every: list[str | NamedStore] = []
-    for one in listed:
-        every += stores_of(one, storage_options) if isinstance(one, NamedStore) else [fspath(one)]
-    kept, skipped = without_replicas(every)
+    for store in items:
+        every += (
+            stores_of(store, storage_options) if isinstance(store, NamedStore) else [fspath(store)]
+        )
+    masters, skipped = without_replicas(every)
     notes = [
         f"{name}: not exported, because it is a replica of {first}"
         for name, first in skipped.items()
     ]
-    sources = open_stores(kept, names, storage_options, name_from)
+    sources = open_stores(masters, names, storage_options, name_from)
     request = request or ExportRequest()
     settings = ExportSettings(
         incremental, fail_on_data_loss, split_bytes, target_file_bytes, commit_every, compact_after,

@@ -236,8 +236,8 @@ class _RecordReader:
         rest = len(body) - stream.tell()
         if rest:
             raise UndecodableBodyError("bytes follow the body's Avro record", rest)
-        found: Mapping[str, Any] = self._convert(value) if self._convert else value
-        return found
+        fields: Mapping[str, Any] = self._convert(value) if self._convert else value
+        return fields
 
     def _refused(self, reason: str) -> UsageError:
         return UsageError(f"{self.place}: {reason}", arguments=["body"])
@@ -347,10 +347,10 @@ class _RecordTypes:
         return _TYPES[name], None
 
     def _union(self, branches: list[Any], path: str) -> tuple[pa.DataType | None, _Convert | None]:
-        found = [self.of(branch, path) for branch in branches if branch != "null"]
-        kinds = list(dict.fromkeys(kind for kind, _ in found if kind is not None))
-        if len(found) == len(kinds) == 1:
-            kind, convert = found[0]
+        types = [self.of(branch, path) for branch in branches if branch != "null"]
+        kinds = list(dict.fromkeys(kind for kind, _ in types if kind is not None))
+        if len(types) == len(kinds) == 1:
+            kind, convert = types[0]
             return kind, None if convert is None else _unless_null(convert)
         # Combine numeric types only if no value is rounded: a double represents each int32, but not each int64.
         for numbers, kind in (
@@ -397,13 +397,13 @@ def _of_record(converts: list[tuple[str, _Convert]]) -> _Convert | None:
 
 
 def _of_list(inner: _Convert | None) -> _Convert | None:
-    return None if inner is None else lambda value: [inner(each) for each in value]
+    return None if inner is None else lambda value: [inner(element) for element in value]
 
 
 def _of_map(inner: _Convert | None) -> _Convert:
     def convert(value: Any) -> Any:
         items: Iterator[tuple[str, Any]] = iter(value.items())
-        return [{"key": key, "value": inner(each) if inner else each} for key, each in items]
+        return [{"key": key, "value": inner(item) if inner else item} for key, item in items]
 
     return convert
 

@@ -71,24 +71,24 @@ class BodyShape:
         return cls(pa.schema(list(_type_of(_described(kind), "", 0))), tuple(required))
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> BodyShape:
-        return cls(pa.schema(list(_type_of(stored["fields"], "", 0))), tuple(stored["required"]))
+    def from_json(cls, value: Mapping[str, Any]) -> BodyShape:
+        return cls(pa.schema(list(_type_of(value["fields"], "", 0))), tuple(value["required"]))
 
     @classmethod
     def from_file(cls, path: str) -> BodyShape:
         """Read a shape, or a JSON Schema, from a file. Raises UsageError if the file is unreadable or invalid."""
         try:
-            given = json.loads(Path(path).read_bytes())
+            description = json.loads(Path(path).read_bytes())
         except OSError as error:
             raise _refused(f"{path}: cannot be read: {error.strerror}") from None
         except (ValueError, RecursionError) as error:
             raise _refused(f"{path}: not JSON: {error}") from None
         required: tuple[str, ...] = ()
         try:
-            if isinstance(given, dict) and isinstance(given.get("properties"), dict):
-                required = _required(given)
-                given = _from_json_schema(given, "")
-            kind = _type_of(given, "", 0, _JSON_TYPES)
+            if isinstance(description, dict) and isinstance(description.get("properties"), dict):
+                required = _required(description)
+                description = _from_json_schema(description, "")
+            kind = _type_of(description, "", 0, _JSON_TYPES)
         except ValueError as error:
             raise _refused(f"{path}: {error}") from None
         if not pa.types.is_struct(kind):
@@ -99,21 +99,23 @@ class BodyShape:
 
 
 def _type_of(
-    given: Any, path: str, depth: int, scalars: Mapping[str, pa.DataType] = _TYPES
+    description: Any, path: str, depth: int, scalars: Mapping[str, pa.DataType] = _TYPES
 ) -> pa.DataType:
     where = path or "the schema"
     if depth > _MAX_DEPTH:
         raise ValueError(f"{where} is nested too deeply")
-    if isinstance(given, str):
-        return _scalar_type(given, where, scalars)
-    if isinstance(given, list) and len(given) == 1:
-        return pa.list_(pa.field("element", _type_of(given[0], f"{path}[]", depth + 1, scalars)))
-    if isinstance(given, dict) and given:
-        _check_names(given, where)
+    if isinstance(description, str):
+        return _scalar_type(description, where, scalars)
+    if isinstance(description, list) and len(description) == 1:
+        return pa.list_(
+            pa.field("element", _type_of(description[0], f"{path}[]", depth + 1, scalars))
+        )
+    if isinstance(description, dict) and description:
+        _check_names(description, where)
         return pa.struct(
             [
                 (name, _type_of(inner, f"{path}.{name}".lstrip("."), depth + 1, scalars))
-                for name, inner in given.items()
+                for name, inner in description.items()
             ]
         )
     raise ValueError(f"{where}: a type must be a name, a list of one type, or an object of types")
@@ -121,21 +123,21 @@ def _type_of(
 
 def _check_names(names: Iterable[str], where: str) -> None:
     """Raise ValueError for names that readers of a table reject, or cannot distinguish."""
-    known: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for name in names:
         if not name:
             raise ValueError(f"{where}: empty field name")
         if has_control(name):
             raise ValueError(f"{where}: {name!r}: field names must not contain control characters")
-        if (other := known.setdefault(name.lower(), name)) != name:
-            raise ValueError(f"{where}: {other} and {name} differ only in case")
+        if (spelling := spellings.setdefault(name.lower(), name)) != name:
+            raise ValueError(f"{where}: {spelling} and {name} differ only in case")
 
 
 def _scalar_type(name: str, where: str, scalars: Mapping[str, pa.DataType]) -> pa.DataType:
     if name in scalars:
         return scalars[name]
-    if found := _DECIMAL.fullmatch(name):
-        digits, scale = int(found[1]), int(found[2])
+    if match := _DECIMAL.fullmatch(name):
+        digits, scale = int(match[1]), int(match[2])
         if 1 <= digits <= _MOST_DIGITS and scale <= digits:
             return pa.decimal128(digits, scale)
     raise ValueError(f"{where}: {name!r} is not one of {', '.join(scalars)}, decimal(P,S)")
@@ -165,7 +167,7 @@ def type_name(kind: pa.DataType) -> str:
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         # Table libraries return large_string and large_binary for columns that were written as string and binary.
         return "string" if pa.types.is_large_string(kind) else "binary"
-    name = next((name for name, known in _TYPES.items() if known == kind), None)
+    name = next((name for name, candidate in _TYPES.items() if candidate == kind), None)
     if name is None:
         raise ValueError(f"{kind} is not a type that a field of a shape can have")
     return name
@@ -205,102 +207,102 @@ def _from_json_schema(schema: Any, path: str) -> Any:
     return _SCHEMA_TYPES[kind]
 
 
-def is_wider(known: pa.DataType, wanted: pa.DataType, widens: Widenings) -> bool:
-    return (type_name(known), type_name(wanted)) in widens
+def is_wider(old: pa.DataType, new: pa.DataType, widens: Widenings) -> bool:
+    return (type_name(old), type_name(new)) in widens
 
 
-def evolved(known: BodyShape, given: BodyShape, widens: Widenings) -> BodyShape:
-    """Return the shape of a table after a change from `known` to `given`. New fields come last.
+def evolved(old: BodyShape, new: BodyShape, widens: Widenings) -> BodyShape:
+    """Return the shape of a table after a change from `old` to `new`. New fields come last.
 
     Raises ValueError, which names the field, if the change removes a field, or changes a type other than by widening
     it.
     """
-    kind = _evolved(known.type, given.type, widens, "")
-    return BodyShape(pa.schema(list(kind)), given.required)
+    kind = _evolved(old.type, new.type, widens, "")
+    return BodyShape(pa.schema(list(kind)), new.required)
 
 
-def united(known: BodyShape, given: BodyShape, widens: Widenings) -> tuple[BodyShape, list[str]]:
-    """Return a shape with the fields of `known` and `given`, and one line of text for each conflict.
+def united(old: BodyShape, new: BodyShape, widens: Widenings) -> tuple[BodyShape, list[str]]:
+    """Return a shape with the fields of `old` and `new`, and one line of text for each conflict.
 
-    The fields of `known` come first. They keep their types unless `given` has wider ones. A conflict is a field with
+    The fields of `old` come first. They keep their types unless `new` has wider ones. A conflict is a field with
     two types of which neither is wider, or two fields whose names differ only in case.
     """
     conflicts: list[str] = []
-    kind = _united(known.type, given.type, widens, "", conflicts)
-    return BodyShape(pa.schema(list(kind)), known.required), conflicts
+    kind = _united(old.type, new.type, widens, "", conflicts)
+    return BodyShape(pa.schema(list(kind)), old.required), conflicts
 
 
 def _united(
-    known: pa.DataType, given: pa.DataType, widens: Widenings, path: str, conflicts: list[str]
+    old: pa.DataType, new: pa.DataType, widens: Widenings, path: str, conflicts: list[str]
 ) -> pa.DataType:
-    if pa.types.is_struct(known) and pa.types.is_struct(given):
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
         prefix = f"{path}." if path else ""
-        names = {field.name.lower(): field.name for field in known}
+        names = {field.name.lower(): field.name for field in old}
         fields = [
             field
-            if given.get_field_index(field.name) < 0
+            if new.get_field_index(field.name) < 0
             else field.with_type(
                 _united(
-                    field.type, given.field(field.name).type, widens, prefix + field.name, conflicts
+                    field.type, new.field(field.name).type, widens, prefix + field.name, conflicts
                 )
             )
-            for field in known
+            for field in old
         ]
-        for field in given:
-            other = names.setdefault(field.name.lower(), field.name)
-            if other != field.name:
-                conflicts.append(f"{prefix}{field.name} differs from {other} only in case")
-            elif known.get_field_index(field.name) < 0:
+        for field in new:
+            spelling = names.setdefault(field.name.lower(), field.name)
+            if spelling != field.name:
+                conflicts.append(f"{prefix}{field.name} differs from {spelling} only in case")
+            elif old.get_field_index(field.name) < 0:
                 fields.append(field)
         return pa.struct(fields)
-    if is_list(known) and is_list(given):
-        element = _united(known.value_type, given.value_type, widens, f"{path}[]", conflicts)
+    if is_list(old) and is_list(new):
+        element = _united(old.value_type, new.value_type, widens, f"{path}[]", conflicts)
         return pa.list_(pa.field("element", element))
-    if known == given or is_wider(given, known, NUMBERS):
-        return known
-    if is_wider(known, given, widens):
-        return given
-    conflicts.append(f"{path} is {type_name(known)}, not {type_name(given)}")
-    return known
+    if old == new or is_wider(new, old, NUMBERS):
+        return old
+    if is_wider(old, new, widens):
+        return new
+    conflicts.append(f"{path} is {type_name(old)}, not {type_name(new)}")
+    return old
 
 
-def changes(known: BodyShape, now: BodyShape) -> list[str]:
+def changes(old: BodyShape, now: BodyShape) -> list[str]:
     """Return one line of text for each field of `now` that is new, or has a wider type."""
-    return list(_changes(known.type, now.type, ""))
+    return list(_changes(old.type, now.type, ""))
 
 
-def _evolved(known: pa.DataType, given: pa.DataType, widens: Widenings, path: str) -> pa.DataType:
-    if pa.types.is_struct(known) and pa.types.is_struct(given):
-        return pa.struct(list(_evolved_fields(known, given, widens, path)))
-    if is_list(known) and is_list(given):
-        element = _evolved(known.value_type, given.value_type, widens, f"{path}[]")
+def _evolved(old: pa.DataType, new: pa.DataType, widens: Widenings, path: str) -> pa.DataType:
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        return pa.struct(list(_evolved_fields(old, new, widens, path)))
+    if is_list(old) and is_list(new):
+        element = _evolved(old.value_type, new.value_type, widens, f"{path}[]")
         return pa.list_(pa.field("element", element))
-    if known != given and not is_wider(known, given, widens):
-        raise ValueError(f"{path} is {type_name(known)}, not {type_name(given)}")
-    return given
+    if old != new and not is_wider(old, new, widens):
+        raise ValueError(f"{path} is {type_name(old)}, not {type_name(new)}")
+    return new
 
 
 def _evolved_fields(
-    known: pa.DataType, given: pa.DataType, widens: Widenings, path: str
+    old: pa.DataType, new: pa.DataType, widens: Widenings, path: str
 ) -> Iterator[pa.Field]:
-    for field in known:
+    for field in old:
         place = f"{path}.{field.name}".lstrip(".")
-        if given.get_field_index(field.name) < 0:
+        if new.get_field_index(field.name) < 0:
             raise ValueError(f"the field {place} is missing")
-        wanted = given.field(field.name).type
-        yield pa.field(field.name, _evolved(field.type, wanted, widens, place))
-    yield from (field for field in given if known.get_field_index(field.name) < 0)
+        new_type = new.field(field.name).type
+        yield pa.field(field.name, _evolved(field.type, new_type, widens, place))
+    yield from (field for field in new if old.get_field_index(field.name) < 0)
 
 
-def _changes(known: pa.DataType, now: pa.DataType, path: str) -> Iterator[str]:
-    if is_list(known) and is_list(now):
-        yield from _changes(known.value_type, now.value_type, f"{path}[]")
-    elif pa.types.is_struct(known) and pa.types.is_struct(now):
+def _changes(old: pa.DataType, now: pa.DataType, path: str) -> Iterator[str]:
+    if is_list(old) and is_list(now):
+        yield from _changes(old.value_type, now.value_type, f"{path}[]")
+    elif pa.types.is_struct(old) and pa.types.is_struct(now):
         for field in now:
             place = f"{path}.{field.name}".lstrip(".")
-            if known.get_field_index(field.name) < 0:
+            if old.get_field_index(field.name) < 0:
                 yield f"{place}, {type_name(field.type)}, is new"
             else:
-                yield from _changes(known.field(field.name).type, field.type, place)
-    elif known != now:
-        yield f"{path} was {type_name(known)}, is now {type_name(now)}"
+                yield from _changes(old.field(field.name).type, field.type, place)
+    elif old != now:
+        yield f"{path} was {type_name(old)}, is now {type_name(now)}"

@@ -70,10 +70,10 @@ class State:
             return cls.from_json(parse_json(text))
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> State:
-        marks = {store: ReadMark.from_json(mark) for store, mark in stored["marks"].items()}
-        shape = None if stored["shape"] is None else BodyShape.from_json(stored["shape"])
-        return cls(str(stored["run"]), marks, dict(stored["request"]), shape)
+    def from_json(cls, value: Mapping[str, Any]) -> State:
+        marks = {store: ReadMark.from_json(mark) for store, mark in value["marks"].items()}
+        shape = None if value["shape"] is None else BodyShape.from_json(value["shape"])
+        return cls(str(value["run"]), marks, dict(value["request"]), shape)
 
 
 def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
@@ -82,7 +82,10 @@ def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
     The types in the state may be out of date: after a restore of the table, or if a run added fields to the table and
     died before it committed rows. Raises StoreAccessError if the column has types that JSON bodies cannot have.
     """
-    column = next((one for one in columns if pa.types.is_struct(one.type)), None)
+    column = next(
+        (field_of_table for field_of_table in columns if pa.types.is_struct(field_of_table.type)),
+        None,
+    )
     if column is None:
         return state
     # The type of a column does not show which fields of a body are required, so take these fields from the state that
@@ -133,10 +136,10 @@ class Commit:
         }
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Commit:
-        files = [DataFile.from_json(file) for file in stored["files"]]
+    def from_json(cls, value: Mapping[str, Any]) -> Commit:
+        files = [DataFile.from_json(file) for file in value["files"]]
         # Manifests of older versions lack `replaces`.
-        return cls(State.from_json(stored), files, tuple(stored.get("replaces", ())))
+        return cls(State.from_json(value), files, tuple(value.get("replaces", ())))
 
 
 Staged = Any

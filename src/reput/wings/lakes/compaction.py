@@ -174,9 +174,9 @@ def _rewrite(
     runner = control.on(runner_for(sum(file.file_bytes for file in files)))
     # A compaction combines accepted rows only, so the schema of rejected rows (the last argument) is not used.
     job = MergeJob(source, str(staged), schema, schema)
-    found = merged_files(job, files, target_bytes, runner, partial(progress, "merge"))
+    files_merged = merged_files(job, files, target_bytes, runner, partial(progress, "merge"))
     progress("written", 1, 1)
-    return found
+    return files_merged
 
 
 def request_of(state: State, place: str) -> ExportRequest:

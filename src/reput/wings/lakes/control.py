@@ -47,9 +47,9 @@ def format_of(path: str, options: Mapping[str, str] | None = None) -> str | None
                     return layout
         return None
     folder = Path(path).absolute()
-    found = (place / FORMAT_FILE for place in (folder / CONTROL_FOLDER, folder_beside(folder)))
+    paths = (place / FORMAT_FILE for place in (folder / CONTROL_FOLDER, folder_beside(folder)))
     return next(
-        (FileReader.text_of(file) for file in found if folder.is_dir() and file.is_file()), None
+        (FileReader.text_of(file) for file in paths if folder.is_dir() and file.is_file()), None
     )
 
 
@@ -108,30 +108,30 @@ class Control:
 
     def _check_place(self) -> None:
         """Raise UsageError if the folder has other contents, or a table of another layout."""
-        place, wanted = self._destination.folder, self._destination.layout
+        place, layout = self._destination.folder, self._destination.layout
         with explained(place, "be read"):
             # A first run that was interrupted may leave only the control folder. Then the export can simply run again.
             is_empty = not place.is_dir() or all(
                 entry.name == CONTROL_FOLDER for entry in place.iterdir()
             )
             formats = [control / self._format.name for control in self._control_folders()]
-            found = next((FileReader.text_of(path) for path in formats if path.is_file()), None)
-        if found is not None and found != wanted:
+            present = next((FileReader.text_of(path) for path in formats if path.is_file()), None)
+        if present is not None and present != layout:
             raise UsageError(
-                f"{place}: messages were exported there with layout {found}, not {wanted}; "
+                f"{place}: messages were exported there with layout {present}, not {layout}; "
                 "name another folder",
                 arguments=["layout"],
             )
         # A user has deleted the table's folder, but not the control folder beside it. An export would continue at the
         # offsets recorded there, and skip the deleted messages.
-        if found is not None and not place.is_dir() and self._folder.parent == place.parent:
+        if present is not None and not place.is_dir() and self._folder.parent == place.parent:
             raise UsageError(
                 f"{place}: does not exist, but exports to it are recorded in {self._folder}; "
                 f"restore it, or delete {self._folder} to start over"
             )
         # Accept any table of this format. `state` checks later whether an export created it.
-        is_known = any((place / name).exists() for name in self._destination.known_by)
-        if found is None and not is_empty and not is_known:
+        has_files = any((place / name).exists() for name in self._destination.known_by)
+        if present is None and not is_empty and not has_files:
             raise UsageError(
                 f"{place}: is not empty, but contains no exported table; name another folder"
             )
@@ -147,8 +147,8 @@ class Control:
             return None
         text = FileReader.text_of(self._pending)
         with understood(self._pending):
-            stored = parse_json(text)
-            table, commit = stored["table"], Commit.from_json(stored["commit"])
+            value = parse_json(text)
+            table, commit = value["table"], Commit.from_json(value["commit"])
         if table != self._destination.table:
             raise UsageError(
                 f"{self._destination.folder}: an export into another table was interrupted here; "
@@ -163,15 +163,15 @@ class Control:
         the run are deleted.
         """
         commit = self.pending()
-        is_made = commit is not None and self._is_made(commit)
+        is_committed = commit is not None and self._is_made(commit)
         if commit is not None:
-            if is_made:
+            if is_committed:
                 self._destination.finish(commit, self._staged(commit.state.run))
             else:
                 self._destination.discard(commit)
             self.end()
         self.clear_staging()
-        return is_made
+        return is_committed
 
     def _is_made(self, commit: Commit) -> bool:
         return bool(self._destination.has(commit.state.run))
@@ -226,8 +226,8 @@ class Control:
             DISK.sync_folder(folder)
         if not self._format.exists():
             _replace(self._format, self._destination.layout)
-        stored = {"table": self._destination.table, "commit": commit.as_json()}
-        _replace(self._pending, json.dumps(stored))
+        value = {"table": self._destination.table, "commit": commit.as_json()}
+        _replace(self._pending, json.dumps(value))
         # The pending commit must be durable before files are moved.
         DISK.sync_folder(self._folder)
 
@@ -287,11 +287,11 @@ class BucketControl(Control):
 
     def pending(self) -> Commit | None:
         """See Control."""
-        found = self._bucket.pending()
-        if found is None:
+        content = self._bucket.pending()
+        if content is None:
             return None
         with understood(self._bucket.url):
-            table, manifest = found["table"], found["manifest"]
+            table, manifest = content["table"], content["manifest"]
         if table != self._destination.table:
             raise UsageError(
                 f"{self._bucket.url}: an export into another table was interrupted here; run that export again first"

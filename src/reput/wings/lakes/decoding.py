@@ -55,11 +55,11 @@ def open_decoder(text: str) -> BodyDecoder:
     if name in _OWN:
         return _OWN[name](argument)
     for point in entry_points(group=ENTRY_POINTS, name=name):
-        found: BodyDecoder = point.load()(argument)
-        return found
-    known = ["json", *_OWN, *sorted({p.name for p in entry_points(group=ENTRY_POINTS)})]
+        decoder: BodyDecoder = point.load()(argument)
+        return decoder
+    encodings = ["json", *_OWN, *sorted({p.name for p in entry_points(group=ENTRY_POINTS)})]
     raise UsageError(
-        f"body {without_password(text)}: unknown encoding; known are {', '.join(known)}",
+        f"body {without_password(text)}: unknown encoding; known are {', '.join(encodings)}",
         arguments=["body"],
     )
 
@@ -97,9 +97,9 @@ def decode_bodies(
             except ValueError as error:
                 misfits[row] = [whole_misfit(f"the body is not {decoder.name}", str(error))]
             if value is not None and not fits(value):
-                found: list[Misfit] = []
-                value = _pruned(value, kind, "", found)
-                misfits[row] = found
+                misfits_of_row: list[Misfit] = []
+                value = _pruned(value, kind, "", misfits_of_row)
+                misfits[row] = misfits_of_row
                 value = value if is_permissive else None
         values.append(value)
         # Python objects take many times the memory of Arrow arrays, so convert them in chunks.
@@ -123,7 +123,7 @@ def _check_of(kind: pa.DataType) -> _Check:
     if pa.types.is_list(kind):
         inner = _check_of(kind.value_type)
         return lambda value: (
-            value is None or (isinstance(value, list) and all(inner(each) for each in value))
+            value is None or (isinstance(value, list) and all(inner(element) for element in value))
         )
     return _scalar_check(kind)
 
@@ -162,10 +162,10 @@ def _scalar_check(kind: pa.DataType) -> _Check:
         return lambda v: v is None or (isinstance(v, datetime) and v.tzinfo is not None)
     if pa.types.is_date(kind):
         return lambda v: v is None or type(v) is date
-    wanted = bool if pa.types.is_boolean(kind) else bytes if pa.types.is_binary(kind) else str
-    if wanted is str:
+    python_type = bool if pa.types.is_boolean(kind) else bytes if pa.types.is_binary(kind) else str
+    if python_type is str:
         return lambda v: v is None or (isinstance(v, str) and (v.isascii() or _is_unicode(v)))
-    return lambda v: v is None or isinstance(v, wanted)
+    return lambda v: v is None or isinstance(v, python_type)
 
 
 def _is_in(value: Any, exact: range) -> bool:
@@ -194,19 +194,19 @@ def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _pruned(value: Any, kind: pa.DataType, path: str, found: list[Misfit]) -> Any:
-    """Return a value with null for parts that do not match their type in `kind`. The reasons are added to `found`."""
+def _pruned(value: Any, kind: pa.DataType, path: str, misfits: list[Misfit]) -> Any:
+    """Return a value with null for parts that do not match their type in `kind`. The reasons are added to `misfits`."""
     if value is None:
         return None
     if pa.types.is_struct(kind) and isinstance(value, Mapping):
         prefix = f"{path}." if path else ""
         return {
-            field.name: _pruned(value.get(field.name), field.type, prefix + field.name, found)
+            field.name: _pruned(value.get(field.name), field.type, prefix + field.name, misfits)
             for field in kind
         }
     if pa.types.is_list(kind) and isinstance(value, list):
-        return [_pruned(each, kind.value_type, f"{path}[]", found) for each in value]
+        return [_pruned(element, kind.value_type, f"{path}[]", misfits) for element in value]
     if not _check_of(kind)(value):
-        found.append(field_misfit(path or "the body", value, kind))
+        misfits.append(field_misfit(path or "the body", value, kind))
         return None
     return value

@@ -147,7 +147,7 @@ class _ExportRun:
             planner = self.control.on(runner_for(most_bytes(sources, state)))
         bounds, ends = extents_of(sources, state, self.report, self.request, planner)
         runner = planner or self.control.on(
-            runner_for(sum(length_of(own) for own in bounds.values()))
+            runner_for(sum(length_of(limits) for limits in bounds.values()))
         )
         split_bytes = self.settings.split_bytes or _split_bytes(bounds, runner)
         plan = plan_of(
@@ -200,7 +200,7 @@ class _ExportRun:
 
     def _moves_on(self, bounds: dict[str, Bounds], marks: dict[str, ReadMark]) -> bool:
         """Return whether any store is new or has new messages."""
-        return any(name not in marks or length_of(own) for name, own in bounds.items())
+        return any(name not in marks or length_of(limits) for name, limits in bounds.items())
 
     def _job(
         self, staged: Staged, shape: BodyShape | None, decoder: BodyDecoder | None
@@ -302,8 +302,8 @@ class _ExportRun:
         old, new = merged_files(
             merge, files, self.target_bytes, runner, partial(self.progress, "merge")
         )
-        gone = {file.name for file in old}
-        return [*(file for file in files if file.name not in gone), *new]
+        merged = {file.name for file in old}
+        return [*(file for file in files if file.name not in merged), *new]
 
     def _upsert(
         self,
@@ -320,15 +320,15 @@ class _ExportRun:
             is_fast=job.request.is_fast,
         )  # fmt: skip
         table = cast(Upsertable, self.destination)
-        found = upsert(
+        result = upsert(
             merge, files, table if had_state else None, runner, partial(self.progress, "merge")
         )
-        rows = self.report.rows + found.rows
-        commit = Commit(state, self._merged(job, found.files, runner), found.replaces)
-        self._commit(commit, staged, table.replace if found.replaces else None)
+        rows = self.report.rows + result.rows
+        commit = Commit(state, self._merged(job, result.files, runner), result.replaces)
+        self._commit(commit, staged, table.replace if result.replaces else None)
         # The commit also has rows that were copied from replaced files. Do not count the copied rows.
         self.report.rows = rows
-        self.report.superseded += found.superseded
+        self.report.superseded += result.superseded
 
     def _check_rejects(self, commit: Commit) -> None:
         """Raise RejectedRowsError for too many rejected rows."""
@@ -336,8 +336,8 @@ class _ExportRun:
             # `max_rejects` applies to the whole run, so include the rows of the run's earlier commits.
             rejects = self.report.rejects + commit.rejects.rows
             rows = self.report.rows + commit.rows.rows
-            told = most_frequent(self.report.reasons, self.report.reason_examples)
-            self.most_rejects.check(rejects, rows + rejects, told, self.destination.name)
+            reasons = most_frequent(self.report.reasons, self.report.reason_examples)
+            self.most_rejects.check(rejects, rows + rejects, reasons, self.destination.name)
 
     def _commit(
         self, commit: Commit, staged: Staged, action: Callable[[Commit], None] | None = None
@@ -354,7 +354,7 @@ class _ExportRun:
 
 def _split_bytes(bounds: dict[str, Bounds], runner: Runner) -> int:
     """Return the number of log bytes that each task reads."""
-    return _share(sum(length_of(own) for own in bounds.values()), runner.parallelism)
+    return _share(sum(length_of(limits) for limits in bounds.values()), runner.parallelism)
 
 
 def _share(total: int, parallelism: int) -> int:
@@ -367,14 +367,14 @@ def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskRes
 
     Return True also if the two positions cannot be compared.
     """
-    one, other = before.part, after.part
-    if one.file != other.file or one.stop != other.start or other.topics is not None:
+    first, second = before.part, after.part
+    if first.file != second.file or first.stop != second.start or second.topics is not None:
         # The end of one range cannot be compared with the beginning of the other: the ranges are in different files,
         # are not adjacent, or are read through ConsumeQueues.
         return True
-    if ended.start >= one.stop or ended.end < one.stop:
+    if ended.start >= first.stop or ended.end < first.stop:
         # The end of the preceding range's last record is unknown: no record begins in that range, or the range ends
         # with unreadable bytes.
         return True
     # A long record may reach beyond the whole next range.
-    return began.start == ended.end or (began.start >= other.stop and ended.end >= other.stop)
+    return began.start == ended.end or (began.start >= second.stop and ended.end >= second.stop)

@@ -92,7 +92,7 @@ class HttpService:
         """
         request = Request(f"{self.name}/{path}", headers=self._headers)
         pause_s = _FIRST_PAUSE_S
-        for left in reversed(range(_TRIES)):
+        for tries in reversed(range(_TRIES)):
             try:
                 # The time-out of a socket restarts with every received byte, so the whole attempt has a deadline of
                 # its own.
@@ -100,16 +100,16 @@ class HttpService:
                 data = within(whole_s, f"{self.name}/{path}", partial(self._read, request))
                 break
             except StoreUnreachableError:
-                if not left:
+                if not tries:
                     raise
             except HTTPError as error:
                 error.close()
                 if error.code == 404:
                     return None
-                if error.code not in _PASSING or not left:
+                if error.code not in _PASSING or not tries:
                     raise self._failed(path, f"HTTP status {error.code}") from None
             except (URLError, HTTPException, OSError) as error:
-                if not left:
+                if not tries:
                     reason = getattr(error, "reason", None) or error
                     raise self._failed(path, str(reason) or type(error).__name__) from None
             self._pause(pause_s)

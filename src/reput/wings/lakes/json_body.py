@@ -123,11 +123,11 @@ class _Parser:
 
         Set apart the rows whose body does not match the shape. Parse the rest of these few rows.
         """
-        found = [_misfit(self._bodies.text(row), self._shape.type) for row in rows.tolist()]
+        misfits = [_misfit(self._bodies.text(row), self._shape.type) for row in rows.tolist()]
         self._misfits.update(
-            (row, misfit) for row, misfit in zip(rows.tolist(), found, strict=True) if misfit
+            (row, misfit) for row, misfit in zip(rows.tolist(), misfits, strict=True) if misfit
         )
-        fitting = rows[[misfit is None for misfit in found]]
+        fitting = rows[[misfit is None for misfit in misfits]]
         if len(fitting) < len(rows):
             self._take(fitting)
         # Python's parser accepts all these bodies, but Arrow's parser rejects at least one of them. Halve the rows
@@ -161,9 +161,9 @@ def _candidates(bodies: pa.BinaryArray) -> tuple[Rows, dict[int, Misfit]]:
     parts = _Bodies(bodies)
     valid = np.empty(len(bodies), np.uint8)
     are_objects(parts.data, parts.offsets, valid)
-    there = bodies.is_valid().to_numpy(zero_copy_only=False)
-    misfits = dict.fromkeys(np.flatnonzero((valid == 0) & there).tolist(), _NO_OBJECT)
-    rows = np.flatnonzero((valid != 0) & there)
+    present = bodies.is_valid().to_numpy(zero_copy_only=False)
+    misfits = dict.fromkeys(np.flatnonzero((valid == 0) & present).tolist(), _NO_OBJECT)
+    rows = np.flatnonzero((valid != 0) & present)
     try:
         bodies.cast(pa.string())
     except pa.ArrowInvalid:
@@ -195,11 +195,11 @@ def _why_not(value: Any, kind: pa.DataType, path: str) -> Misfit | None:
         return None
     if pa.types.is_struct(kind) and isinstance(value, dict):
         parts = ((field.name, field.type) for field in kind if field.name in value)
-        found = (_why_not(value[name], inner, f"{path}.{name}") for name, inner in parts)
-        return next(filter(None, found), None)
+        reasons = (_why_not(value[name], inner, f"{path}.{name}") for name, inner in parts)
+        return next(filter(None, reasons), None)
     if pa.types.is_list(kind) and isinstance(value, list):
-        found = (_why_not(inner, kind.value_type, f"{path}[]") for inner in value)
-        return next(filter(None, found), None)
+        reasons = (_why_not(inner, kind.value_type, f"{path}[]") for inner in value)
+        return next(filter(None, reasons), None)
     return None if _is_one(value, kind) else field_misfit(path.lstrip("."), value, kind)
 
 
@@ -232,22 +232,22 @@ def parse_permissively(bodies: pa.BinaryArray, shape: BodyShape) -> ParsedBodies
 
     A body that is not a JSON object becomes null as a whole. Matching bodies are parsed as by `parse_bodies`.
     """
-    found = parse_bodies(bodies, shape)
-    if not found.misfits:
-        return found
-    rows = sorted(found.misfits)
+    parsed = parse_bodies(bodies, shape)
+    if not parsed.misfits:
+        return parsed
+    rows = sorted(parsed.misfits)
     misfits: dict[int, Sequence[Misfit]] = {}
     texts: list[bytes | None] = []
     for row in rows:
         pruned = _Pruned(bodies[row].as_py(), shape.type)
         texts.append(pruned.text)
-        misfits[row] = pruned.misfits or found.misfits[row]
+        misfits[row] = pruned.misfits or parsed.misfits[row]
     # Parse again with all fields optional. A missing field was already reported, and is no reason to replace the whole
     # body by null.
     again = parse_bodies(pa.array(texts, pa.binary()), BodyShape(shape.schema))
     place = np.arange(len(bodies))
     place[rows] = len(bodies) + np.arange(len(rows))
-    values = pa.concat_arrays([found.values, again.values]).take(pa.array(place))
+    values = pa.concat_arrays([parsed.values, again.values]).take(pa.array(place))
     return ParsedBodies(values, misfits)
 
 
@@ -279,7 +279,7 @@ class _Pruned:
         if pa.types.is_struct(kind) and isinstance(value, dict):
             return self._struct(value, kind, f"{path}.")
         if is_list(kind) and isinstance(value, list):
-            inner = (self._value(each, kind.value_type, f"{path}[]") for each in value)
+            inner = (self._value(element, kind.value_type, f"{path}[]") for element in value)
             return f"[{','.join(inner)}]"
         text = str(value) if isinstance(value, NumberText) else json.dumps(value)
         if not _fits(value, kind, text):

@@ -83,21 +83,21 @@ class _Node:
 class ShapeInference:
     """Infers types from bodies one by one; `shape` and `notes` return the result.
 
-    known       the shape of the table from earlier runs
+    old       the shape of the table from earlier runs
     widens      pairs of types that the table's format can widen
     timestamps  whether a field becomes a timestamp if all its texts are ISO 8601 times with a zone
     """
 
     def __init__(
         self,
-        known: BodyShape | None = None,
+        old: BodyShape | None = None,
         *,
         widens: Widenings = NOTHING,
         timestamps: bool = False,
     ) -> None:
         self._columns, self._bytes = 0, 0
-        self._root = _Node() if known is None else self._known(known.type)
-        self._required = () if known is None else known.required
+        self._root = _Node() if old is None else self._known(old.type)
+        self._required = () if old is None else old.required
         self._widens, self._timestamps = widens, timestamps
         self._left_out: Counter[str] = Counter()
         self._too_narrow: dict[str, None] = {}
@@ -224,42 +224,42 @@ class ShapeInference:
             return None if element is None else pa.list_(pa.field("element", element))
         return None if kind is None else _TYPES[kind]
 
-    def _widened(self, known: pa.DataType, kind: str | None, path: str) -> pa.DataType:
-        if kind == "number" and pa.types.is_integer(known):
-            if is_wider(known, pa.float64(), self._widens):
+    def _widened(self, old: pa.DataType, kind: str | None, path: str) -> pa.DataType:
+        if kind == "number" and pa.types.is_integer(old):
+            if is_wider(old, pa.float64(), self._widens):
                 return pa.float64()
             self._too_narrow[path] = None
-        return known
+        return old
 
     def _struct_of(self, fields: dict[str, _Node], path: str) -> pa.DataType | None:
         """Return the struct of fields.
 
         If names differ only in case, keep only the first field, because some readers confuse such names.
         """
-        known: dict[str, tuple[str, pa.DataType]] = {}
+        spellings: dict[str, tuple[str, pa.DataType]] = {}
         for name, below in fields.items():
             kind = self._type_of(below, f"{path}{name}")
             if kind is not None:
-                known.setdefault(name.lower(), (name, kind))
-        return pa.struct(list(known.values())) if known else None
+                spellings.setdefault(name.lower(), (name, kind))
+        return pa.struct(list(spellings.values())) if spellings else None
 
 
-def _agrees(kind: str, known: pa.DataType | None) -> bool:
+def _agrees(kind: str, old: pa.DataType | None) -> bool:
     """Return whether a value of this kind fits the type of a table's field. Inference ignores all other values."""
-    if known is None:
+    if old is None:
         return True
-    if pa.types.is_struct(known) or is_list(known):
-        return kind == ("object" if pa.types.is_struct(known) else "list")
+    if pa.types.is_struct(old) or is_list(old):
+        return kind == ("object" if pa.types.is_struct(old) else "list")
     # Any other field keeps its type: only numbers can be widened.
     return kind in ("integer", "number")
 
 
-def _most_frequent(seen: Counter[str]) -> str | None:
+def _most_frequent(counts: Counter[str]) -> str | None:
     """Return the most frequent kind.
 
     If a fraction occurs, integers count as doubles. If a text occurs that is not a time, times count as texts.
     """
-    kinds = Counter(seen)
+    kinds = Counter(counts)
     if kinds["number"]:
         kinds["number"] += kinds.pop("integer", 0)
     if kinds["text"]:
@@ -290,28 +290,28 @@ def choose_shape(
 
     Raises UsageError, for example if the types in the user's schema file conflict with the types in the table.
     """
-    given = request.json_body
-    if given is None and decoder is None:
+    source = request.json_body
+    if source is None and decoder is None:
         return None
-    known = None if state is None else state.shape
+    old = None if state is None else state.shape
     if decoder is not None:
         report.body_column = decoder.name
-        shape = _decoded(decoder, request, known, destination, tasks, report)
-    elif given == INFER:
-        shape = _inferred(request, known, destination.widens, tasks, report)
+        shape = _decoded(decoder, request, old, destination, tasks, report)
+    elif source == INFER:
+        shape = _inferred(request, old, destination.widens, tasks, report)
     else:
-        shape = _of_file(str(given), known, destination)
-    if known is not None:
-        report.json_changes = changes(known, shape)
+        shape = _of_file(str(source), old, destination)
+    if old is not None:
+        report.json_changes = changes(old, shape)
     return shape
 
 
-def _of_file(path: str, known: BodyShape | None, destination: Destination) -> BodyShape:
+def _of_file(path: str, old: BodyShape | None, destination: Destination) -> BodyShape:
     shape = BodyShape.from_file(path)
-    if known is None:
+    if old is None:
         return shape
     try:
-        return evolved(known, shape, destination.widens)
+        return evolved(old, shape, destination.widens)
     except ValueError as error:
         raise UsageError(
             f"{destination.name}: its fields or types differ from those in {path}: "
@@ -323,7 +323,7 @@ def _of_file(path: str, known: BodyShape | None, destination: Destination) -> Bo
 def _decoded(
     decoder: BodyDecoder,
     request: ExportRequest,
-    known: BodyShape | None,
+    old: BodyShape | None,
     destination: Destination,
     tasks: Sequence[ReadTask],
     report: ExportReport,
@@ -333,38 +333,40 @@ def _decoded(
     fields = decoder.fields(bodies)
     report.note(*(f"{decoder.name}: {note}" for note in fields.notes))
     if not len(fields.schema):
-        if known is not None:
-            return known
+        if old is not None:
+            return old
         why = "".join(f"; {note}" for note in fields.notes[:3])
         raise UsageError(
             f"body {decoder.name}: the columns are unknown, because the first bodies refer to no known schema{why}",
             arguments=["body"],
         )
     try:
-        given = BodyShape.of_type(pa.struct(list(fields.schema)))
+        new = BodyShape.of_type(pa.struct(list(fields.schema)))
     except ValueError as error:
         raise UsageError(f"body {decoder.name}: {error}", arguments=["body"]) from None
-    if known is None:
-        return given
-    shape, conflicts = united(known, given, destination.widens)
+    if old is None:
+        return new
+    shape, conflicts = united(old, new, destination.widens)
     if conflicts and decoder.is_fixed:
         raise UsageError(
             f"{destination.name}: was created with other types than the {decoder.name} schema has: {conflicts[0]}; "
             "keep the table's types in the schema (new fields may be added), or export to another place",
             arguments=["body"],
         )
-    report.note(*(f"{decoder.name}: the table keeps its types: {one}" for one in conflicts))
+    report.note(
+        *(f"{decoder.name}: the table keeps its types: {conflict}" for conflict in conflicts)
+    )
     return shape
 
 
 def _inferred(
     request: ExportRequest,
-    known: BodyShape | None,
+    old: BodyShape | None,
     widens: Widenings,
     tasks: Sequence[ReadTask],
     report: ExportReport,
 ) -> BodyShape:
-    inference = ShapeInference(known, widens=widens, timestamps=request.json_timestamps)
+    inference = ShapeInference(old, widens=widens, timestamps=request.json_timestamps)
     bodies = sample_bodies(list(tasks), request, _SAMPLED_BODIES)
     if request.charset != UTF_8:
         # The inference parses UTF-8, so convert other charsets.

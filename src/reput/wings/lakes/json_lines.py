@@ -67,7 +67,9 @@ def export_lines(
     name = output if isinstance(output, str) else "-"
     lines = _LinesExport(sources, request, settings, progress, ExportReport(name))
     if isinstance(output, str):
-        with DISK.writing_to(output, [one.folder for one in sources if one.folder is not None]):
+        with DISK.writing_to(
+            output, [source.folder for source in sources if source.folder is not None]
+        ):
             _into_file(Path(os.path.abspath(output)), lines, settings.incremental)
     elif settings.incremental:
         raise UsageError(
@@ -129,19 +131,19 @@ class _LinesExport:
 
     def _kept(self, piece: ScannedPiece) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return a mask of the rows that meet the request's conditions on topics and times."""
-        kept = np.ones(len(piece.batch), np.bool_)
+        keeps = np.ones(len(piece.batch), np.bool_)
         rows = piece.batch.messages
         for condition in self.request.conditions():
             kind = ALL_COLUMNS.field(condition.column).type
             if condition.column == "topic":
                 topics = pa.array([queue.topic for queue in piece.batch.queues], kind)
-                kept &= condition.keeps(topics)[rows["queue"]]
+                keeps &= condition.keeps(topics)[rows["queue"]]
             else:
                 stamps = rows["store_timestamp"].astype(np.int64)
                 # Conditions are in microseconds, store timestamps in milliseconds.
                 limit = condition.value // 1000
-                kept &= stamps >= limit if condition.operator == ">=" else stamps <= limit
-        return kept
+                keeps &= stamps >= limit if condition.operator == ">=" else stamps <= limit
+        return keeps
 
     def _take_note(self, damage: Finding) -> None:
         if self.request.on_corrupt == "fail":
@@ -153,14 +155,14 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
     beside = path.with_name(f"{path.name}.reput.json")
     _check_place(path, beside)
     check_apart(path, lines.sources)
-    is_gone = not path.exists()
+    is_missing = not path.exists()
     # Check this before locking, which would create the file.
-    if is_gone and incremental and beside.exists():
+    if is_missing and incremental and beside.exists():
         size, state = _read_commit(beside)
         _check_size(path, 0, size, beside)
     with locked(path, "another export is writing this file; wait for it or stop it"):
         size, state = _read_commit(beside) if beside.exists() else (0, None)
-        if is_gone and not incremental and not path.stat().st_size:
+        if is_missing and not incremental and not path.stat().st_size:
             # The user deleted the file of an earlier export, and `locked` has created a new, empty file. Forget the
             # earlier export, and begin a new one.
             DISK.delete(beside)
@@ -213,15 +215,15 @@ def _check_size(path: Path, size: int, exported: int, beside: Path) -> None:
 def _read_commit(path: Path) -> tuple[int, State | None]:
     text = FileReader.text_of(path)
     with understood(path):
-        stored: Mapping[str, Any] = parse_json(text)
-        size, state = stored["bytes"], stored["state"]
+        value: Mapping[str, Any] = parse_json(text)
+        size, state = value["bytes"], value["state"]
         if not isinstance(size, int) or size < 0:
             raise ValueError(f"`bytes` must be a number of at least 0, not {size!r}")
         return size, None if state is None else State.from_json(state)
 
 
 def _write_commit(path: Path, size: int, state: State | None) -> None:
-    stored = {"bytes": size, "state": None if state is None else state.as_json()}
+    value = {"bytes": size, "state": None if state is None else state.as_json()}
     with DISK.replacing(path) as attempt:
-        DISK.write_durable(attempt, json.dumps(stored, indent=1).encode())
+        DISK.write_durable(attempt, json.dumps(value, indent=1).encode())
     DISK.sync_folder(path.parent)

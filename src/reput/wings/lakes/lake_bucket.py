@@ -109,9 +109,9 @@ class LakeBucket:
     def _read(self) -> tuple[dict[str, Any], str]:
         """Read the object `head`, and return it with its version. Raises StoreNotFoundError."""
         name = f"{self.control}/{_HEAD}"
-        found = self.store.get(name)
+        entry = self.store.get(name)
         with understood(self.url_of(name)):
-            head = dict(json.loads(found.data))
+            head = dict(json.loads(entry.data))
             pending = head.get("pending") or {"table": "", "manifest": ""}
             texts = [
                 head["layout"],
@@ -123,7 +123,7 @@ class LakeBucket:
                 head.get("owner") or {}, dict
             ):
                 raise TypeError("layout, commit, pending or owner has the wrong type")
-        return head, found.version
+        return head, entry.version
 
     def last(self) -> str | None:
         """Return the name of the last commit's manifest.
@@ -153,7 +153,7 @@ class LakeBucket:
         # Each write has different bytes, so a write whose acknowledgement was lost can be recognized.
         head = {**self._head, **values, "write": uuid.uuid4().hex}
         name, data = f"{self.control}/{_HEAD}", json.dumps(head).encode()
-        for left in range(_REPEATS, -1, -1):
+        for tries in range(_REPEATS, -1, -1):
             try:
                 self._version = self.store.put_if_match(name, data, self._version)
                 break
@@ -162,7 +162,7 @@ class LakeBucket:
                     f"{self.url}: another export began to write here, and this one stopped; run this one again"
                 ) from None
             except StoreUnreachableError:
-                if not left:
+                if not tries:
                     raise
         self._head = head
 
@@ -233,18 +233,18 @@ class LakeBucket:
             f"{self.url}: another export is writing here; wait for it or stop it"
         )
 
-    def _check_layout(self, found: str | None, wanted: str) -> None:
-        if found != wanted:
+    def _check_layout(self, present: str | None, layout: str) -> None:
+        if present != layout:
             raise UsageError(
-                f"{self.url}: messages were exported there with layout {found}, not {wanted}; "
+                f"{self.url}: messages were exported there with layout {present}, not {layout}; "
                 "name another folder",
                 arguments=["layout"],
             )
 
     def _check_empty(self, layout: str, known_by: Sequence[str]) -> None:
         first = next((name for name in self._names() if not self._is_control(name)), None)
-        is_known = any(next(self.store.list(f"{self.leaf}/{name}/"), None) for name in known_by)
-        if first is not None and not is_known:
+        has_files = any(next(self.store.list(f"{self.leaf}/{name}/"), None) for name in known_by)
+        if first is not None and not has_files:
             # A table of another layout may have its control folder elsewhere.
             other = LakeBucket(self.url, self.options, is_inside=not self._is_inside).layout()
             self._check_layout(other or layout, layout)
@@ -267,7 +267,7 @@ class LakeBucket:
             )
 
     def _names(self) -> Iterator[str]:
-        return (one.name for one in self.store.list(f"{self.leaf}/"))
+        return (entry.name for entry in self.store.list(f"{self.leaf}/"))
 
     def _is_control(self, name: str) -> bool:
         return name.startswith(f"{self.control}/")
@@ -336,8 +336,8 @@ class LakeBucket:
         """
         staged = self.store.list(f"{self.control}/staging/")
         signs = self.store.list(f"{self.control}/alive-")
-        own = self._alive(self._run)
-        names = [one.name for one in (*staged, *signs) if one.name != own]
+        sign = self._alive(self._run)
+        names = [entry.name for entry in (*staged, *signs) if entry.name != sign]
         # Check ownership after the listing: if this run still owns the table, no other run took it during the listing,
         # so the list has no objects of a later owner.
         self.check_owner()
@@ -345,7 +345,7 @@ class LakeBucket:
 
     def delete_staged(self, run: str) -> None:
         """Delete the staged files of a run. The deletion is safe even if another run has taken the table."""
-        self.remove([one.name for one in self.store.list(f"{self.control}/staging/{run}/")])
+        self.remove([entry.name for entry in self.store.list(f"{self.control}/staging/{run}/")])
 
     def write_commit(self, commit: Commit) -> str:
         """Write the manifest of a commit; return its name."""

@@ -81,7 +81,11 @@ def groups_of(files: Sequence[DataFile], target_bytes: int, is_run: bool = False
             not is_run or file.file_bytes < _WORTH_IT_AT_ONCE
         ):
             small.setdefault((file.is_reject, file.partition), []).append(file)
-    packed = (group for of_one in small.values() for group in _packed(of_one, target_bytes))
+    packed = (
+        group
+        for files_of_partition in small.values()
+        for group in _packed(files_of_partition, target_bytes)
+    )
     return [group for group in packed if len(group) > 1]
 
 

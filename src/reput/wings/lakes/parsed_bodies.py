@@ -51,8 +51,10 @@ def whole_misfit(reason: str, example: str = "") -> Misfit:
 
 def field_misfit(path: str, value: Any, kind: pa.DataType) -> Misfit:
     """Return the reason that the value at `path` is not of the type `kind`."""
-    found = _KINDS.get(type(value), "an integer" if INTEGER.fullmatch(str(value)) else "a number")
-    told = _KINDS.get(type(value), str(value)[:40])
+    kind_of_value = _KINDS.get(
+        type(value), "an integer" if INTEGER.fullmatch(str(value)) else "a number"
+    )
+    kind_or_value = _KINDS.get(type(value), str(value)[:40])
     if isinstance(value, dict | list):
         example = ""
     elif isinstance(value, str):  # A text may be as long as a message, so shorten it.
@@ -62,7 +64,9 @@ def field_misfit(path: str, value: Any, kind: pa.DataType) -> Misfit:
         example = value[: MOST_EXAMPLE_CHARACTERS // 2].hex()
     else:
         example = json.dumps(value, default=str)
-    return Misfit(f"{path} is {told}, not {kind}", f"{path} is {found}, not {kind}", example)
+    return Misfit(
+        f"{path} is {kind_or_value}, not {kind}", f"{path} is {kind_of_value}, not {kind}", example
+    )
 
 
 @dataclass(frozen=True)

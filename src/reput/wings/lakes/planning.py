@@ -99,10 +99,10 @@ def extents_of(
     find = partial(_extent_of, report.destination, None if state is None else state.marks, topics)
     # Requests to remote stores spend their time waiting, so they are sent in parallel.
     runner = runner or waiting(not all(source.is_local for source in sources))
-    found = runner.run(find, sources, [1] * len(sources), no_progress)
-    extents = {source.name: extent for source, extent in zip(sources, found, strict=True)}
+    results = runner.run(find, sources, [1] * len(sources), no_progress)
+    extents = {source.name: extent for source, extent in zip(sources, results, strict=True)}
     bounds = {name: extent.bounds for name, extent in extents.items()}
-    report.stores = {name: (own.start or 0, own.stop or 0) for name, own in bounds.items()}
+    report.stores = {name: (limits.start or 0, limits.stop or 0) for name, limits in bounds.items()}
     for name, extent in extents.items():
         report.missing = [*report.missing, *extent.missing]
         if not extent.is_whole:
@@ -154,7 +154,7 @@ def plan_of(
 ) -> ReadPlan:
     """Return the ranges to read. Raises StoreError, and StoreChangedError for lost ranges if `fail_on_data_loss`."""
     plan = plan_between(sources, bounds, split_bytes=split_bytes)
-    report.missing = [*report.missing, *(one.lost for one in plan.missing)]
+    report.missing = [*report.missing, *(missing.lost for missing in plan.missing)]
     if plan.missing and fail_on_data_loss:
         name, lost, _ = plan.missing[0]
         raise StoreChangedError(
@@ -165,11 +165,11 @@ def plan_of(
         )
     conditions = request.conditions()
     # Stores without new messages need no plan.
-    there = [source for source in sources if length_of(bounds[source.name])]
-    if not conditions or not there:
+    remaining = [source for source in sources if length_of(bounds[source.name])]
+    if not conditions or not remaining:
         return plan
     plan = plan_reading(
-        there, conditions, bounds=bounds, split_bytes=split_bytes, use_indexes=use_indexes,
+        remaining, conditions, bounds=bounds, split_bytes=split_bytes, use_indexes=use_indexes,
         runner=runner,
     )  # fmt: skip
     report.note(*plan.notes)
@@ -179,7 +179,7 @@ def plan_of(
 
 
 def open_stores(
-    given: Sequence[str | NamedStore],
+    stores: Sequence[str | NamedStore],
     names: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
     name_from: str | None = None,
@@ -193,30 +193,32 @@ def open_stores(
 
     Raises the errors of `find_logs`.
     """
-    if not given:
+    if not stores:
         raise UsageError("name a store to export")
-    named = [one for one in given if isinstance(one, NamedStore)]
-    paths = [one for one in given if not isinstance(one, NamedStore)]
+    named = [store for store in stores if isinstance(store, NamedStore)]
+    paths = [store for store in stores if not isinstance(store, NamedStore)]
     if named and names:
         raise UsageError(
             "names: omit it, because the fleet file has a name for each store", arguments=["names"]
         )
     if names and name_from is not None:
         raise UsageError("pass names or name_from, not both", arguments=["names", "name_from"])
-    found = named_from(_by_path(paths, names, options), name_from) if paths else []
-    found += logs_of(named, options)
+    logs = named_from(_by_path(paths, names, options), name_from) if paths else []
+    logs += logs_of(named, options)
     places: dict[str, str] = {}
-    for source in found:
+    for source in logs:
         # A store may be given by several paths, for example through a link.
         place = Location.canonical(source.folder or source.name)
-        if (other := places.setdefault(place, source.name)) != source.name:
+        if (name_of_place := places.setdefault(place, source.name)) != source.name:
             raise UsageError(
-                f"{source.name}: is the same store as {other}; give the store only once"
+                f"{source.name}: is the same store as {name_of_place}; give the store only once"
             )
-    if len(places) < len(found) or len({source.name for source in found}) < len(found):
-        twice = max(found, key=lambda one: [other.name for other in found].count(one.name))
+    if len(places) < len(logs) or len({source.name for source in logs}) < len(logs):
+        twice = max(
+            logs, key=lambda store: [name_of_place.name for name_of_place in logs].count(store.name)
+        )
         raise UsageError(f"{twice.name}: two stores have this name; give each store its own name")
-    return found
+    return logs
 
 
 def without_replicas(
@@ -227,12 +229,14 @@ def without_replicas(
     Returns the stores to export, and the master's name for each dropped replica.
     Raises UsageError if replicas differ.
     """
-    named = [one for one in stores if isinstance(one, NamedStore)]
-    for finding in find_replicas(named).differing:
-        raise UsageError(f"{finding}: exclude one of them, or give it another broker name")
+    named = [store for store in stores if isinstance(store, NamedStore)]
+    for difference in find_replicas(named).differing:
+        raise UsageError(f"{difference}: exclude one of them, or give it another broker name")
     first = replicas_of(named)
-    kept = [one for one in stores if not (isinstance(one, NamedStore) and one.name in first)]
-    return kept, first
+    masters = [
+        store for store in stores if not (isinstance(store, NamedStore) and store.name in first)
+    ]
+    return masters, first
 
 
 def _by_path(
@@ -246,7 +250,7 @@ def _by_path(
             f"names: pass one name for each of the {len(paths)} stores, all different",
             arguments=["names"],
         )
-    found: dict[str, LogListing] = {}
+    logs: dict[str, LogListing] = {}
     for path, name in zip(paths, names, strict=True):
         sources = find_logs([path], options)
         if len(sources) != 1:
@@ -256,14 +260,14 @@ def _by_path(
                 arguments=["names"],
             )
         place = os.path.realpath(sources[0].name)
-        if place in found:
+        if place in logs:
             raise UsageError(
                 f"names: {name} is given for {path}, which is the same store as "
-                f"{found[place].name}; give the store only once",
+                f"{logs[place].name}; give the store only once",
                 arguments=["names"],
             )
-        found[place] = replace(sources[0], name=name)
-    return list(found.values())
+        logs[place] = replace(sources[0], name=name)
+    return list(logs.values())
 
 
 def check_apart(place: str | Path, sources: Sequence[LogListing]) -> None:
@@ -284,6 +288,6 @@ def check_apart(place: str | Path, sources: Sequence[LogListing]) -> None:
             raise UsageError(f"{place}: lies in the store {source.folder}; name a place outside")
 
 
-def length_of(own: Bounds) -> int:
+def length_of(bounds: Bounds) -> int:
     """Return the number of log bytes between these bounds."""
-    return max((own.stop or 0) - (own.start or 0), 0)
+    return max((bounds.stop or 0) - (bounds.start or 0), 0)

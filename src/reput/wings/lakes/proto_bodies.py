@@ -166,12 +166,12 @@ class _MessageReader:
             )
         self._budget.left = _MOST_VALUES
         try:
-            found: Mapping[str, Any] = self._get(message)
+            fields: Mapping[str, Any] = self._get(message)
         except UndecodableBodyError:
             raise
         except (ValueError, OverflowError) as error:
             raise UndecodableBodyError("the body has a value that fits no column", error) from None
-        return found
+        return fields
 
     def _unframed(self, body: bytes) -> bytes:
         """Return the message after the header of Confluent's serializers."""
@@ -217,7 +217,7 @@ def _found(descriptors: bytes, message: str, where: str) -> Descriptor:
     pool = DescriptorPool()
     try:
         for file in files.file:
-            _add_standard(file, pool, {other.name for other in files.file})
+            _add_standard(file, pool, {file_of_set.name for file_of_set in files.file})
             pool.Add(file)
         last = pool.FindFileByName(files.file[-1].name)
     except (TypeError, KeyError) as error:
@@ -225,20 +225,20 @@ def _found(descriptors: bytes, message: str, where: str) -> Descriptor:
             where, f"the descriptor set is not complete: {_first_line(error)}; "
             "pass --include_imports to protoc",
         ) from None  # fmt: skip
-    known = [name for file in reversed(files.file) for name in _names_of(file)]
+    names_of_messages = [name for file in reversed(files.file) for name in _names_of(file)]
     if not message:
-        own = list(last.message_types_by_name.values())
-        if len(own) == 1:
-            return own[0]
-        names = ", ".join(one.name for one in own[:10]) or "none"
+        types = list(last.message_types_by_name.values())
+        if len(types) == 1:
+            return types[0]
+        names = ", ".join(message_type.name for message_type in types[:10]) or "none"
         raise _refused(
             where, f"name a message type after the file, as FILE#TYPE; TYPE is one of: {names}"
         )
-    fitting = [name for name in known if name == message] or [
-        name for name in known if name.endswith(f".{message}")
+    fitting = [name for name in names_of_messages if name == message] or [
+        name for name in names_of_messages if name.endswith(f".{message}")
     ]
     if len(fitting) != 1:
-        names = ", ".join((fitting or known)[:10]) or "none"
+        names = ", ".join((fitting or names_of_messages)[:10]) or "none"
         problem = (
             f"{len(fitting)} messages are called {message}" if fitting else f"no message {message}"
         )
@@ -369,8 +369,8 @@ class _MessageTypes:
         else:
             kind, convert = self._scalar(field, path)
         if field.is_repeated:
-            wanted = None if kind is None else pa.list_(pa.field("element", kind))
-            return wanted, self._of_list(name, self._columns - before + 1, convert)
+            list_type = None if kind is None else pa.list_(pa.field("element", kind))
+            return list_type, self._of_list(name, self._columns - before + 1, convert)
         if field.has_presence:
             if convert is None:
                 return kind, lambda m: getattr(m, name) if m.HasField(name) else None
@@ -387,7 +387,7 @@ class _MessageTypes:
             elements = getattr(message, name)
             # Count the values before the list is created. If they are too many, the list would fill the memory.
             take(len(elements) * columns)
-            return [convert(each) for each in elements] if convert else list(elements)
+            return [convert(element) for element in elements] if convert else list(elements)
 
         return get
 
@@ -416,7 +416,10 @@ class _MessageTypes:
 
     def _scalar(self, field: FieldDescriptor, path: str) -> tuple[pa.DataType, _Getter | None]:
         if field.enum_type is not None:
-            names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
+            names = {
+                number: enum_value.name
+                for number, enum_value in field.enum_type.values_by_number.items()
+            }
             # A body may have a number that only a newer version of the enum defines. proto3 keeps such numbers.
             return pa.string(), lambda number: names.get(number) or str(number)
         # Tables have no unsigned types. uint32 becomes int64. uint64 does not fit into int64, so it becomes a decimal.

@@ -46,9 +46,9 @@ def most_frequent(rows: Mapping[str, int], examples: Mapping[str, str]) -> Itera
     for reason, count in often[:_MOST_TOLD]:
         example = f", such as {examples[reason]}" if reason in examples else ""
         yield f"{reason} ({count:,}){example}"
-    others = often[_MOST_TOLD:]
-    if others:
-        yield f"and {len(others):,} others ({sum(count for _, count in others):,})"
+    rest = often[_MOST_TOLD:]
+    if rest:
+        yield f"and {len(rest):,} others ({sum(count for _, count in rest):,})"
 
 
 class MostRejects:
@@ -58,8 +58,8 @@ class MostRejects:
         UsageError: The limit is invalid.
     """
 
-    def __init__(self, given: str | int) -> None:
-        text = str(given).strip()
+    def __init__(self, limit: str | int) -> None:
+        text = str(limit).strip()
         self._text, self._is_share = text, text.endswith("%")
         try:
             self._most = float(text[:-1]) if self._is_share else int(text)
@@ -73,12 +73,12 @@ class MostRejects:
                 arguments=["max_rejects"],
             )
 
-    def check(self, rejects: int, rows: int, told: Iterable[str], destination: str) -> None:
+    def check(self, rejects: int, rows: int, reasons: Iterable[str], destination: str) -> None:
         """Check the rejected rows of an export.
 
         Raises:
             RejectedRowsError: `rejects` exceeds the limit for `rows` messages. The text of the error ends with the
-                most frequent reasons, which the caller passes in `told`.
+                most frequent reasons, which the caller passes in `reasons`.
         """
         most = rows * self._most / 100 if self._is_share else self._most
         if rejects <= most:
@@ -86,6 +86,6 @@ class MostRejects:
         share = f", {rejects / rows:.1%} of {rows:,}" if rows else ""
         raise RejectedRowsError(
             f"{destination}: {rejects:,} rejected rows{share}, more than max_rejects {self._text}; "
-            f"nothing was committed. Most frequent: {'; '.join(told)}",
+            f"nothing was committed. Most frequent: {'; '.join(reasons)}",
             arguments=["max_rejects"],
         )

@@ -70,8 +70,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
 
     def as_dict(self) -> dict[str, Any]:
         lost = {
-            name: [finding.as_json() for finding in getattr(self, name)]
-            for name in ("missing", "damage")
+            name: [loss.as_json() for loss in getattr(self, name)] for name in ("missing", "damage")
         }
         return {**asdict(self), **lost}
 

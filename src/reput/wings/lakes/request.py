@@ -120,8 +120,8 @@ class ExportRequest:
         if "" in self.topics:
             raise UsageError("topics: empty topic name", arguments=["topics"])
         if self.columns is not None:
-            listed = ((name,) if name != _USUAL else TABLE_COLUMNS.names for name in self.columns)
-            object.__setattr__(self, "columns", tuple(chain.from_iterable(listed)))
+            names = ((name,) if name != _USUAL else TABLE_COLUMNS.names for name in self.columns)
+            object.__setattr__(self, "columns", tuple(chain.from_iterable(names)))
         for name in self.columns or ():
             if name.removesuffix("_error") == (self.value_column or JSON):
                 raise UsageError(
@@ -129,9 +129,9 @@ class ExportRequest:
                     arguments=["columns", typed_by],
                 )
             if name not in KNOWN_COLUMNS.names:
-                known = ", ".join(KNOWN_COLUMNS.names)
+                possible = ", ".join(KNOWN_COLUMNS.names)
                 raise UsageError(
-                    f"columns: no column {name}; choose from {known}", arguments=["columns"]
+                    f"columns: no column {name}; choose from {possible}", arguments=["columns"]
                 )
         if self.columns is not None and len(set(self.columns)) < len(self.columns):
             raise UsageError("columns: a column is named twice", arguments=["columns"])
@@ -229,9 +229,9 @@ class ExportRequest:
         return schema
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> ExportRequest:
+    def from_json(cls, values: Mapping[str, Any]) -> ExportRequest:
         """Parse a request. Raises UsageError, TypeError."""
-        return cls(**_as_given(stored))
+        return cls(**_as_given(values))
 
     def as_json(self) -> dict[str, Any]:
         """Return the request as JSON.
@@ -290,8 +290,8 @@ class ExportSettings:
 DEFAULT_SETTINGS = ExportSettings()
 
 
-def _as_given(stored: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()}
+def _as_given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
 
 
 def _comparable(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -83,16 +83,16 @@ class SchemaRegistry:
         self._follow(answer, path, references)
         return RegisteredSchema(text, str(answer.get("schemaType", "AVRO")), references)
 
-    def _follow(self, answer: Any, path: str, found: dict[str, str]) -> None:
+    def _follow(self, answer: Any, path: str, schemas: dict[str, str]) -> None:
         """Add the schemas to which a schema refers, each after its own references."""
         for reference in answer.get("references") or ():
             try:
                 name, subject, version = (reference[key] for key in ("name", "subject", "version"))
             except (KeyError, TypeError):
                 raise self._strange(path) from None
-            if name in found:
+            if name in schemas:
                 continue
-            if len(found) >= _MOST_REFERENCES:
+            if len(schemas) >= _MOST_REFERENCES:
                 raise self._strange(path)
             # The name of a subject may contain a slash, which must not divide the path.
             place = (
@@ -103,12 +103,12 @@ class SchemaRegistry:
                 raise UndecodableBodyError(
                     "the registry lacks a schema to which another schema refers", subject
                 )
-            found[name] = ""  # Marks the name as visited, because references may form a cycle.
-            self._follow(inner, place, found)
+            schemas[name] = ""  # Marks the name as visited, because references may form a cycle.
+            self._follow(inner, place, schemas)
             # The dict still has the empty text that marks this name as visited. Delete the empty text before the schema
             # is inserted, so that the schema comes last in the dict, after the schemas to which it refers.
-            del found[name]
-            found[name] = self._text_of(inner, place)
+            del schemas[name]
+            schemas[name] = self._text_of(inner, place)
 
     def _text_of(self, answer: Any, path: str) -> str:
         if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):

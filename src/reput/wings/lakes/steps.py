@@ -36,10 +36,10 @@ class CommitEvery:
         if given is None:
             return cls()
         text = str(given).strip()
-        found = _DURATION.fullmatch(text)
+        match = _DURATION.fullmatch(text)
         try:
             limit = (
-                cls(None, int(found[1]) * _SECONDS[found[2]]) if found else cls(parse_size(text))
+                cls(None, int(match[1]) * _SECONDS[match[2]]) if match else cls(parse_size(text))
             )
         except ValueError:
             limit = cls()
@@ -67,10 +67,10 @@ class ExportStep:
         tasks, so that the time is checked between them. Otherwise, return all tasks.
         """
         if self._every.log_bytes is not None:
-            left = self._every.log_bytes - self._bytes
+            rest = self._every.log_bytes - self._bytes
             for count, task in enumerate(waiting, 1):
-                left -= weight_of(task)
-                if left <= 0:
+                rest -= weight_of(task)
+                if rest <= 0:
                     return waiting[:count]
         return waiting if self._every.seconds is None else waiting[: self._at_once]
 
@@ -118,12 +118,12 @@ def grouped(
     waiting: list[ReadTask] = []
     size = 0
     for task in tasks:
-        own = max(weight_of(task), least_bytes)
-        if waiting and size + own > most_bytes:
+        weight = max(weight_of(task), least_bytes)
+        if waiting and size + weight > most_bytes:
             groups.append(tuple(waiting))
             waiting, size = [], 0
         waiting.append(task)
-        size += own
+        size += weight
     return [*groups, tuple(waiting)] if waiting else groups
 
 

@@ -188,7 +188,10 @@ def with_key(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def split_by_text(
-    batch: pa.RecordBatch, name: str, why_no_partition: Callable[[str, str], str], counted: Reasons
+    batch: pa.RecordBatch,
+    name: str,
+    why_no_partition: Callable[[str, str], str],
+    reasons_counted: Reasons,
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Split off rows whose value in this column cannot name a partition.
 
@@ -199,12 +202,12 @@ def split_by_text(
     why = {text: reason for text in texts.to_pylist() if (reason := why_no_partition(name, text))}
     if not why:
         return batch, batch.slice(0, 0)
-    known = pa.array(why.keys(), pa.string())
-    place = pc.index_in(batch[name], known)
+    texts_refused = pa.array(why.keys(), pa.string())
+    place = pc.index_in(batch[name], texts_refused)
     refused = batch.filter(place.is_valid())
     for entry in pc.value_counts(refused[name]).to_pylist():
         reason = why[entry["values"]]
-        counted.add([Misfit(reason, reason, entry["values"])], entry["counts"])
+        reasons_counted.add([Misfit(reason, reason, entry["values"])], entry["counts"])
     reasons = pa.array(why.values(), REASON.type).take(place.drop_null())
     return batch.filter(place.is_null()), refused.append_column(REASON, reasons)
 
@@ -259,9 +262,9 @@ def sample_bodies(
 ) -> Iterator[bytes | None]:
     """Yield sample bodies from several ranges, to infer the fields. Only one batch is in memory at a time."""
     # Choose evenly spaced ranges, so that the sample covers the whole log.
-    chosen = tasks[:: max(-(-len(tasks) // most_tasks), 1)]
-    for task in chosen:
-        yield from _first_bodies(task, request, -(-most // len(chosen)))
+    sample = tasks[:: max(-(-len(tasks) // most_tasks), 1)]
+    for task in sample:
+        yield from _first_bodies(task, request, -(-most // len(sample)))
 
 
 def _first_bodies(task: ReadTask, request: ExportRequest, most: int) -> Iterator[bytes | None]:

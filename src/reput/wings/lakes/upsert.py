@@ -119,27 +119,27 @@ def upsert(
     """
     rejects = [file for file in files if file.is_reject]
     staged = [file for file in files if not file.is_reject]
-    found = [_identities(Path(job.source) / file.name, file) for file in staged]
-    newest, kept = _newest(found)
-    work = [_Rewrite(job.source, file, mask) for file, mask in zip(staged, kept, strict=True)]
+    identities = [_identities(Path(job.source) / file.name, file) for file in staged]
+    newest, keeps = _newest(identities)
+    work = [_Rewrite(job.source, file, mask) for file, mask in zip(staged, keeps, strict=True)]
     # Files without superseded rows need not be rewritten.
-    whole = [one.file for one in work if one.kept.all()]
-    work = [one for one in work if not one.kept.all()]
+    whole = [item.file for item in work if item.kept.all()]
+    work = [item for item in work if not item.kept.all()]
     replaces: list[str] = []
     superseded = 0
     if table is not None and len(newest):
         old, folder = table.live()
         for file in old:
             names, _, _ = _identities(folder / file.name, file)
-            gone = pc.is_in(names, value_set=newest).to_numpy(zero_copy_only=False)
-            if gone.any():
-                superseded += int(gone.sum())
+            replaced = pc.is_in(names, value_set=newest).to_numpy(zero_copy_only=False)
+            if replaced.any():
+                superseded += int(replaced.sum())
                 replaces.append(file.name)
-                work.append(_Rewrite(str(folder), file, ~gone))
-    weights = [one.file.file_bytes for one in work]
+                work.append(_Rewrite(str(folder), file, ~replaced))
+    weights = [item.file.file_bytes for item in work]
     done = runner.run(partial(run_rewrite, job), work, weights, progress) if work else []
-    written = [file for one in done for file in one]
-    rows = sum(int(mask.sum()) for mask in kept)
+    written = [file for item in done for file in item]
+    rows = sum(int(mask.sum()) for mask in keeps)
     return Upserted([*whole, *written, *rejects], replaces, rows, superseded)
 
 
@@ -219,9 +219,9 @@ def _newest(
     order = np.lexsort((places, codes))
     last = np.ones(len(order), np.bool_)
     last[:-1] = codes[order][1:] != codes[order][:-1]
-    kept = np.zeros(len(order), np.bool_)
-    kept[order[last]] = True
+    keeps = np.zeros(len(order), np.bool_)
+    keeps[order[last]] = True
     # If the newest message of a key has no body, it deletes the key, and is not a row of the table.
-    kept &= np.concatenate([has_body for _, _, has_body in files])
+    keeps &= np.concatenate([has_body for _, _, has_body in files])
     bounds = np.cumsum([len(names) for names, _, _ in files])[:-1]
-    return encoded.dictionary, np.split(kept, bounds)
+    return encoded.dictionary, np.split(keeps, bounds)

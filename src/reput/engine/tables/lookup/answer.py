@@ -66,21 +66,23 @@ class LookupAnswer:
         """
         StagedFiles.register_stores(self.places)
         rows = ArrowFile.map(f"{self.parts[number].path}.rows").read_all()
-        found = self._found(number)
-        of_key, of_match = _joined(found, len(rows))
+        staged = self._found(number)
+        of_key, of_match = _joined(staged, len(rows))
         schema = answer_schema(rows.schema, self.columns, self.is_flat)
         # A row without a message has the match number -1, and needs no bytes.
-        sizes = np.where(of_match < 0, 0, np.append(found.column("bytes"), 0)[of_match])
+        sizes = np.where(of_match < 0, 0, np.append(staged.column("bytes"), 0)[of_match])
         for start in range(0, len(of_key), _BATCH_ROWS):
             stop = start + _BATCH_ROWS
             for cut in cut_by_bytes(sizes[start:stop], _BATCH_BYTES):
                 keys, matches = of_key[start:stop][cut], of_match[start:stop][cut]
-                taken = rows.take(integers(keys)).combine_chunks()
-                arrays = [one_array(column) for column in taken.columns]
-                arrays += found.messages(matches, self.columns)
+                key_rows = rows.take(integers(keys)).combine_chunks()
+                arrays = [one_array(column) for column in key_rows.columns]
+                arrays += staged.messages(matches, self.columns)
                 numbers = keys + (number << PART_SHIFT)
-                covered = self.coverage.complete if self.is_flat else self.coverage.column
-                yield pa.RecordBatch.from_arrays([*arrays, covered(numbers)], schema=schema)
+                coverage_of_keys = self.coverage.complete if self.is_flat else self.coverage.column
+                yield pa.RecordBatch.from_arrays(
+                    [*arrays, coverage_of_keys(numbers)], schema=schema
+                )
 
     def counts(self) -> Counts:
         rows = sum(part.rows for part in self.parts)
@@ -96,16 +98,16 @@ class LookupAnswer:
         batches = [
             ArrowFile.map(path).get_batch(place) for path, place in self.matches.get(number, ())
         ]
-        found = _StagedRows(batches, np.arange(sum(batch.num_rows for batch in batches)))
+        staged = _StagedRows(batches, np.arange(sum(batch.num_rows for batch in batches)))
         has_replicas = any(log != number for number, log in enumerate(self.logs))
         # A message can be found twice only in replicas, or if the range of an IndexFile with wrong entries was scanned
         # as well.
         if not self.coverage.lost and not has_replicas:
-            return found
+            return staged
         number_of, segment, store, offset, inner = (
-            found.column(name) for name in ("number", "segment", "store_number", "offset", "inner")
+            staged.column(name) for name in ("number", "segment", "store_number", "offset", "inner")
         )
-        kept = np.ones(len(number_of), np.bool_)
+        keeps = np.ones(len(number_of), np.bool_)
         # If one index entry of a key leads to no message with this key, the key's older entries in the segment (the
         # range of this IndexFile) are not trusted either. The matches of these older entries are dropped here. The
         # segment was also scanned for this key, so the scan has found their messages.
@@ -114,16 +116,16 @@ class LookupAnswer:
                 continue
             place = np.minimum(np.searchsorted(lost.numbers, number_of), len(lost.numbers) - 1)
             hit = (lost.numbers[place] == number_of) & (store == lost.store)
-            kept &= ~(hit & (segment == lost.segment) & (offset < lost.newest[place]))
+            keeps &= ~(hit & (segment == lost.segment) & (offset < lost.newest[place]))
         # Remove duplicates: a scan may find a message again that an index entry has led to, and replicas have the same
         # messages. Matches from index entries and from the first replica sort first, so they are kept.
         log = np.array(self.logs, np.int64)[store] if has_replicas else store
         order = np.lexsort((segment == SCANNED, store != log, inner, offset, log, number_of))
-        same = np.append(False, kept[order][:-1])
-        for each in (number_of, log, offset, inner):
-            same &= np.append(False, np.diff(each[order]) == 0)
-        kept[order] &= ~same[: len(kept)]
-        return _StagedRows(batches, np.flatnonzero(kept))
+        repeats = np.append(False, keeps[order][:-1])
+        for column in (number_of, log, offset, inner):
+            repeats &= np.append(False, np.diff(column[order]) == 0)
+        keeps[order] &= ~repeats[: len(keeps)]
+        return _StagedRows(batches, np.flatnonzero(keeps))
 
 
 class _StagedRows:
@@ -141,20 +143,20 @@ class _StagedRows:
     def messages(self, rows: npt.NDArray[np.int64], columns: tuple[str, ...]) -> list[pa.Array]:
         """Return the message columns of these rows. A negative row number yields a row of nulls."""
         # Take rows from each batch separately. Joining all batches first would copy all bodies.
-        there = np.flatnonzero(rows >= 0)
-        wanted = self._rows[rows[there]]
-        batch_of = np.searchsorted(self._starts, wanted, "right") - 1
+        present = np.flatnonzero(rows >= 0)
+        numbers = self._rows[rows[present]]
+        batch_of = np.searchsorted(self._starts, numbers, "right") - 1
         order = np.argsort(batch_of, kind="stable")
-        taken = [
+        parts = [
             self._batches[batch]
             .select(columns)
-            .take(integers(wanted[batch_of == batch] - self._starts[batch]))
+            .take(integers(numbers[batch_of == batch] - self._starts[batch]))
             for batch in np.unique(batch_of).tolist()
         ]
         place = np.zeros(len(rows), np.int64)
-        place[there[order]] = np.arange(len(there))
+        place[present[order]] = np.arange(len(present))
         indices = integers(place, rows >= 0)
-        joined = pa.Table.from_batches(taken, select(columns)).combine_chunks()
+        joined = pa.Table.from_batches(parts, select(columns)).combine_chunks()
         return [one_array(joined[name]).take(indices) for name in columns]
 
 
@@ -164,16 +166,16 @@ def answer_schema(rows: pa.Schema, columns: tuple[str, ...], is_flat: bool = Fal
     return pa.schema([*rows, *select(columns), coverage])
 
 
-def _joined(found: _StagedRows, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _joined(matches: _StagedRows, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return pairs of a key and a message, as two arrays of row numbers.
 
-    The first array has rows of the key table, the second has rows of `found`, or -1 for a key without a message.
+    The first array has rows of the key table, the second has rows of `matches`, or -1 for a key without a message.
     """
-    of_row = found.column("number") & _ROW_MASK
-    inner = found.column("inner")
+    of_row = matches.column("number") & _ROW_MASK
+    inner = matches.column("inner")
     # Newest first. Within an inner batch, the batch's own record comes first, then its messages in descending order.
-    newest = (inner, -np.maximum(inner, 1), -found.column("offset"))
-    order = np.lexsort((*newest, found.column("store_number"), of_row))
+    newest = (inner, -np.maximum(inner, 1), -matches.column("offset"))
+    order = np.lexsort((*newest, matches.column("store_number"), of_row))
     counts = np.bincount(of_row, minlength=rows)
     of_key = np.repeat(np.arange(rows), np.maximum(counts, 1))
     of_match = np.full(len(of_key), -1, np.int64)

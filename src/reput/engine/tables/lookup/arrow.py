@@ -131,8 +131,8 @@ class Lookup(Closing):
             f"{counted(counts.rows, 'key')}: {counts.found:,} {'has' if counts.found == 1 else 'have'} messages, "
             f"{counts.messages:,} in all; {without:,} {'has' if without == 1 else 'have'} none."
         )
-        for store, covered in zip(self.stores, coverage.stores, strict=True):
-            lines = [*coverage_in_words(covered), *map(str, covered.unreadable)]
+        for store, coverage_of_store in zip(self.stores, coverage.stores, strict=True):
+            lines = [*coverage_in_words(coverage_of_store), *map(str, coverage_of_store.unreadable)]
             yield from (line if len(self.stores) == 1 else f"{store}: {line}" for line in lines)
         yield from map(str, coverage.failed)
         for lost in coverage.lost:
@@ -179,17 +179,19 @@ def find(
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, the errors of `keys.stage`.
     """
-    wanted = (columns,) if isinstance(columns, str) else tuple(columns)
+    names_of_columns = (columns,) if isinstance(columns, str) else tuple(columns)
     if coverage not in ("summary", "rows"):
         raise UsageError(
             f"coverage must be summary or rows, not {coverage}", arguments=["coverage"]
         )
     is_flat = coverage == "summary"
-    check_columns(keys.schema, [*select(wanted).names, IS_COMPLETE if is_flat else COVERAGE_COLUMN])
-    given = [stores] if isinstance(stores, str | PathLike) else list(stores)
-    if not given:
+    check_columns(
+        keys.schema, [*select(names_of_columns).names, IS_COMPLETE if is_flat else COVERAGE_COLUMN]
+    )
+    listing = [stores] if isinstance(stores, str | PathLike) else list(stores)
+    if not listing:
         raise UsageError("stores: pass at least one store")
-    named = _named(given, storage_options)
+    named = _named(listing, storage_options)
     if index is not None and len(named) > 1:
         raise UsageError(
             "index: is valid for one store only; pass a single store", arguments=["index"]
@@ -197,17 +199,17 @@ def find(
     with ExitStack() as stack:
 
         def open_reader(store: NamedStore) -> StoreReader:
-            path, own = store.arguments(joined=True)
+            path, options = store.arguments(joined=True)
             return StoreReader(
-                Location.absolute(path), config=own.get("config", config), hash_slots=hash_slots,
+                Location.absolute(path), config=options.get("config", config), hash_slots=hash_slots,
                 index_items=index_items, index=index and Location.absolute(index),
-                storage_options=own.get("storage_options", storage_options),
+                storage_options=options.get("storage_options", storage_options),
             )  # fmt: skip
 
         def open_store(store: NamedStore) -> StoreReader | ReputError:
             try:
                 # Each remote request is already retried, so the whole call is not retried.
-                opened = (
+                reader = (
                     open_reader(store)
                     if Location.is_url(store.path)
                     else retried(open_reader, store)
@@ -217,20 +219,22 @@ def find(
                     raise
                 return error
             # The store is closed even if another store cannot be opened.
-            stack.push(opened)
-            return opened
+            stack.push(reader)
+            return reader
 
         opener = waiting(any(Location.is_url(store.path) for store in named), len(named))
-        found = opener.run(open_store, named, [1] * len(named), no_progress)
-        searched, opened, failed = _opened(named, found)
+        outcomes = opener.run(open_store, named, [1] * len(named), no_progress)
+        searched, readers, failed = _opened(named, outcomes)
         names = tuple(store.name for store in searched)
         folder = _staging_folder(staging, staging_access, storage_options)
         try:
             parts = keys.stage(folder, runner.parallelism)
             places = StagedFiles.stores_of(join(folder, "answer"))
             tasks = PlacedRunner(runner, places) if places else runner
-            shown = [_shown(one, reader.path) for one, reader in zip(searched, opened, strict=True)]
-            answer = look_up(tasks, opened, parts, folder, wanted, progress, shown)
+            labels = [
+                _shown(one, reader.path) for one, reader in zip(searched, readers, strict=True)
+            ]
+            answer = look_up(tasks, readers, parts, folder, names_of_columns, progress, labels)
         # Staged keys and messages must not remain after an error or an interrupt.
         except BaseException:
             _discard(folder)
@@ -239,26 +243,28 @@ def find(
         answer, is_flat=is_flat, logs=_logs_of(searched),
         coverage=replace(answer.coverage, failed=failed),
     )  # fmt: skip
-    summary = json.dumps(answer.coverage.as_json(shown))
-    schema = answer_schema(keys.schema, wanted, is_flat).with_metadata({METADATA_KEY: summary})
+    summary = json.dumps(answer.coverage.as_json(labels))
+    schema = answer_schema(keys.schema, names_of_columns, is_flat).with_metadata(
+        {METADATA_KEY: summary}
+    )
     return Lookup(names, answer, schema, folder, runner)
 
 
 def _named(
-    given: Sequence[StorePath | NamedStore], options: Mapping[str, str] | None
+    stores: Sequence[StorePath | NamedStore], options: Mapping[str, str] | None
 ) -> list[NamedStore]:
     """Return the given stores. A pattern is replaced by the stores that it matches."""
-    found: list[NamedStore] = []
-    for one in given:
-        if isinstance(one, NamedStore):
-            found.append(one)
+    result: list[NamedStore] = []
+    for store in stores:
+        if isinstance(store, NamedStore):
+            result.append(store)
         else:
-            found += [NamedStore(path, path) for path in find_stores([one], options)]
-    return found
+            result += [NamedStore(path, path) for path in find_stores([store], options)]
+    return result
 
 
 def _opened(
-    named: Sequence[NamedStore], found: Sequence[StoreReader | ReputError]
+    named: Sequence[NamedStore], outcomes: Sequence[StoreReader | ReputError]
 ) -> tuple[list[NamedStore], list[StoreReader], tuple[FailedStore, ...]]:
     """Return the opened stores, each once, and the stores that could not be opened.
 
@@ -266,7 +272,7 @@ def _opened(
     """
     places: dict[str, tuple[NamedStore, StoreReader]] = {}
     errors: dict[str, ReputError] = {}
-    for store, one in zip(named, found, strict=True):
+    for store, one in zip(named, outcomes, strict=True):
         if isinstance(one, ReputError):
             errors[store.name] = one
         # A store that was given twice, for example by two patterns, is searched once.
@@ -274,10 +280,10 @@ def _opened(
             places.setdefault(Location.canonical(one.path), (store, one))
     if not places:
         raise next(iter(errors.values()))
-    replaced = answered_by(named, [isinstance(one, StoreReader) for one in found])
-    shown = {one.name: _shown(one, Location.absolute(one.path)) for one in named}
+    replaced = answered_by(named, [isinstance(one, StoreReader) for one in outcomes])
+    labels = {one.name: _shown(one, Location.absolute(one.path)) for one in named}
     failed = [
-        FailedStore(shown[name], str(one), shown.get(replaced.get(name, "")))
+        FailedStore(labels[name], str(one), labels.get(replaced.get(name, "")))
         for name, one in errors.items()
     ]
     return [one for one, _ in places.values()], [one for _, one in places.values()], tuple(failed)
@@ -329,12 +335,12 @@ def _discard_all() -> None:
         _discard(place)
 
 
-def read_and_close(found: Lookup) -> pa.RecordBatchReader:
+def read_and_close(lookup: Lookup) -> pa.RecordBatchReader:
     """Return a reader of an answer. Reading it to its end deletes the staged files."""
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with found:
-            for batch in found.batches():
-                yield batch.replace_schema_metadata(found.schema.metadata)
+        with lookup:
+            for batch in lookup.batches():
+                yield batch.replace_schema_metadata(lookup.schema.metadata)
 
-    return pa.RecordBatchReader.from_batches(found.schema, batches())
+    return pa.RecordBatchReader.from_batches(lookup.schema, batches())

@@ -67,16 +67,16 @@ def write_run(
     store: int,
     segment: int,
     edges: npt.NDArray[np.int64],
-    found: Iterable[tuple[int, pa.RecordBatch, Candidates]],
+    results: Iterable[tuple[int, pa.RecordBatch, Candidates]],
 ) -> CandidateRun | None:
     """Write candidates to one file (a run), sorted by offset. Return None if there are no candidates.
 
     edges  int64, physical offsets at which the cells of the log (`LogCells`) begin, and the end of the last cell
-    found  parts of the key table, each as (number of the part, its keys, candidates for these keys)
+    results  parts of the key table, each as (number of the part, its keys, candidates for these keys)
 
     Raises StoreAccessError.
     """
-    batches = [_run_batch(*each) for each in found]
+    batches = [_run_batch(*result) for result in results]
     table = pa.Table.from_batches(batches, RUN_SCHEMA).combine_chunks()
     if not table.num_rows:
         return None
@@ -93,11 +93,11 @@ def write_run(
     )
 
 
-def _run_batch(part: int, keys: pa.RecordBatch, found: Candidates) -> pa.RecordBatch:
-    rows = integers(found.rows)
+def _run_batch(part: int, keys: pa.RecordBatch, candidates: Candidates) -> pa.RecordBatch:
+    rows = integers(candidates.rows)
     # `row` is the key's row among the caller's rows, not its row in the file of keys, which is sorted by hash.
-    numbers = keys.column("row").to_numpy()[found.rows].astype(np.int64) + (part << PART_SHIFT)
-    arrays = [integers(found.offsets), integers(numbers)]
+    numbers = keys.column("row").to_numpy()[candidates.rows].astype(np.int64) + (part << PART_SHIFT)
+    arrays = [integers(candidates.offsets), integers(numbers)]
     arrays += [keys.column(name).take(rows) for name in _KEY_FIELDS]
     return pa.RecordBatch.from_arrays(arrays, schema=RUN_SCHEMA)
 

@@ -147,13 +147,13 @@ class LookupCoverage:
     @property
     def is_complete(self) -> bool:
         """Return whether the look-up could read everything that it had to search, for every key."""
-        is_covered = all(store.is_complete for store in self.stores) and not self._misses_store
-        return is_covered and not any(part.unreadable_bytes for part in self._of_some_keys())
+        has_all = all(store.is_complete for store in self.stores) and not self._misses_store
+        return has_all and not any(part.unreadable_bytes for part in self._of_some_keys())
 
     @property
     def _misses_store(self) -> bool:
         """Return whether a store could not be opened, and no replica of it was searched instead."""
-        return any(one.answered_by is None for one in self.failed)
+        return any(store.answered_by is None for store in self.failed)
 
     def _of_some_keys(self) -> list[LostSegment | PartlyRead]:
         return [*self.lost, *self.partly]
@@ -191,7 +191,7 @@ class LookupCoverage:
                 ),
             }
             for number, (name, store) in enumerate(zip(names, self.stores, strict=True))
-        ] + [one.as_json() for one in self.failed]
+        ] + [store_failure.as_json() for store_failure in self.failed]
 
     def complete(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
         """Return for each of these keys whether all ranges that were searched for it were readable."""
@@ -208,13 +208,13 @@ class LookupCoverage:
         indexed = np.full(len(numbers), sum(store.indexed_bytes for store in self.stores))
         scanned = np.full(len(numbers), sum(store.scanned_bytes for store in self.stores))
         unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
-        known = [str(problem) for store in self.stores for problem in store.problems]
-        known += map(str, self.failed)
+        common = [str(problem) for store in self.stores for problem in store.problems]
+        common += map(str, self.failed)
         # Each key's row lists the numbers of the problems that affect the key. `line` is the concatenation of the lists
         # of all rows. For each element of `line`, `owner` has the row to which it belongs. A problem of a whole store
         # belongs to all rows.
-        owner = [np.repeat(np.arange(len(numbers)), len(known))]
-        line = [np.tile(np.arange(len(known)), len(numbers))]
+        owner = [np.repeat(np.arange(len(numbers)), len(common))]
+        line = [np.tile(np.arange(len(common)), len(numbers))]
         for place, segment in enumerate(self.lost):
             rows = np.flatnonzero(np.isin(numbers, segment.numbers))
             # For these keys, the segment was scanned instead of being covered by its index.
@@ -222,11 +222,11 @@ class LookupCoverage:
             scanned[rows] += segment.scanned_bytes
             unreadable[rows] += segment.unreadable_bytes
             owner.append(rows)
-            line.append(np.full(len(rows), len(known) + place))
+            line.append(np.full(len(rows), len(common) + place))
         for part in self.partly:
             unreadable[np.isin(numbers, part.numbers)] += part.unreadable_bytes
-        found = known + [str(segment.problem) for segment in self.lost]
-        lines = pa.array(found, pa.string())
+        texts = common + [str(segment.problem) for segment in self.lost]
+        lines = pa.array(texts, pa.string())
         owners = np.concatenate(owner)
         order = np.argsort(owners, kind="stable")
         counts = np.bincount(owners, minlength=len(numbers))
@@ -259,11 +259,11 @@ def coverage_of(answer: Any) -> list[dict[str, Any]]:
         UsageError: The answer has no coverage.
     """
     schema = answer if isinstance(answer, pa.Schema) else getattr(answer, "schema", None)
-    stored = (getattr(schema, "metadata", None) or {}).get(METADATA_KEY.encode())
-    if stored is None:
+    text = (getattr(schema, "metadata", None) or {}).get(METADATA_KEY.encode())
+    if text is None:
         raise UsageError(
             "this table has no coverage: pass the result of look_up(..., coverage='summary')",
             arguments=["look_up"],
         )
-    found: list[dict[str, Any]] = json.loads(stored)
-    return found
+    stores: list[dict[str, Any]] = json.loads(text)
+    return stores

@@ -151,12 +151,12 @@ class _LookUp:
         self._run_search(tasks, ranges)
 
     def _replaced_tasks(
-        self, plan: StorePlan, asking: tuple[tuple[int, KeyPart], ...]
+        self, plan: StorePlan, parts: tuple[tuple[int, KeyPart], ...]
     ) -> list[ReplacedIdTask]:
         """Return tasks that search the log for ids that a 5.x broker did not index; none if no key looks like an id."""
-        if not asking or not plan.has_replaced_ids:
+        if not parts or not plan.has_replaced_ids:
             return []
-        return [ReplacedIdTask(plan.place, file, self._wanted(), asking) for file in plan.log.files]
+        return [ReplacedIdTask(plan.place, file, self._wanted(), parts) for file in plan.log.files]
 
     def _groups(self, least: int) -> list[tuple[tuple[int, KeyPart], ...]]:
         """Divide the parts that have keys into at least `least` groups, if there are enough parts."""
@@ -176,11 +176,11 @@ class _LookUp:
         self,
         plan: StorePlan,
         part: ScannedRange,
-        wanted: str,
+        hashes_path: str,
         only: npt.NDArray[np.int64] | None = None,
     ) -> list[LookupScanTask]:
-        asking = [each for each in self.parts if each[1].keys]
-        tasks = part.cut(plan.place, self._numbers, wanted, asking, only)
+        parts = [each for each in self.parts if each[1].keys]
+        tasks = part.cut(plan.place, self._numbers, hashes_path, parts, only)
         self._numbers += len(tasks)
         return tasks
 
@@ -197,13 +197,13 @@ class _LookUp:
         while tasks:
             search = partial(_search, self.folder, {p.number: p.cells.edges for p in self.stores})
             weights = [task.weight for task in tasks]
-            for found in self.runner.run(search, tasks, weights, partial(self.progress, phase)):
-                if isinstance(found, ScanFound):
-                    owner[found.number].take(found)
-                elif isinstance(found, ReplacedFound):
-                    replaced.append(found)
+            for result in self.runner.run(search, tasks, weights, partial(self.progress, phase)):
+                if isinstance(result, ScanFound):
+                    owner[result.number].take(result)
+                elif isinstance(result, ReplacedFound):
+                    replaced.append(result)
                 else:
-                    self.stores[found.store].take(found)
+                    self.stores[result.store].take(result)
             # The scan of a split guesses where the first record of the split begins. The guess was wrong if the scan of
             # the previous split ended at another offset. Then scan the split again.
             tasks = [task for _, part in ranges if (task := part.rescan()) is not None]
@@ -215,19 +215,19 @@ class _LookUp:
             self.stores[done.store].runs += done.runs
             self._lose_for_ids(done)
 
-    def _lose_for_ids(self, found: ReplacedFound) -> None:
+    def _lose_for_ids(self, result: ReplacedFound) -> None:
         """Note damage that may hide messages with ids that are not in the index.
 
         If a message has several UNIQ_KEYs (5.x), the index has only the last one, so the earlier ids are not in it.
         The answer is then incomplete for every key that looks like a generated id.
         """
-        if found.damage:
+        if result.damage:
             numbers = [
                 _rows(part)[_may_be_ids(part)] + (number << PART_SHIFT)
                 for number, part in self.parts
             ]
             every = np.concatenate(numbers)
-            self.damage += [(found.store, lost, every) for lost in found.damage]
+            self.damage += [(result.store, lost, every) for lost in result.damage]
 
     def read(self, runs: Iterable[CandidateRun]) -> npt.NDArray[np.int64]:
         """Compare the candidates in some runs (files) with the records at their offsets, then delete the runs.
@@ -408,9 +408,9 @@ def _may_be_ids(part: KeyPart) -> npt.NDArray[np.bool_]:
     # The regular expression is slow, so it is applied only to keys that are long enough for an id.
     if len(rows):
         digits = f"^[{''.join(sorted(ID_DIGITS))}]+$"
-        found = pc.match_substring_regex(keys.take(pa.array(rows)), digits)
+        matches = pc.match_substring_regex(keys.take(pa.array(rows)), digits)
         may_be = may_be.copy()
-        may_be[rows] = found.to_numpy(zero_copy_only=False)
+        may_be[rows] = matches.to_numpy(zero_copy_only=False)
     return np.asarray(may_be, np.bool_)
 
 
@@ -438,11 +438,11 @@ def _asking(part: KeyPart, topics: frozenset[str]) -> _Asking:
     keys = SortedKeys(part.path).batch
     # A topic of a log may contain lone surrogates, but a string in Arrow may not. So topics are compared as bytes.
     names = {topic.encode(errors="surrogatepass"): topic for topic in topics}
-    asked = keys.column("topic").cast(pa.large_binary())
-    is_asked = pc.is_in(asked, value_set=pa.array(names, pa.large_binary()))
-    found = {names[name] for name in pc.unique(asked.filter(is_asked)).to_pylist()}
-    rows = keys.column("row").filter(is_asked).to_numpy().astype(np.int64)
-    return _Asking(np.sort(rows), frozenset(found))
+    topics_of_keys = keys.column("topic").cast(pa.large_binary())
+    is_topic = pc.is_in(topics_of_keys, value_set=pa.array(names, pa.large_binary()))
+    matches = {names[name] for name in pc.unique(topics_of_keys.filter(is_topic)).to_pylist()}
+    rows = keys.column("row").filter(is_topic).to_numpy().astype(np.int64)
+    return _Asking(np.sort(rows), frozenset(matches))
 
 
 def _lost_keys(plan: StorePlan, number: int, stale: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -450,9 +450,9 @@ def _lost_keys(plan: StorePlan, number: int, stale: npt.NDArray[np.int64]) -> np
 
     The offset is the physical offset of the key's newest stale entry, or -1 if only the key's chain is broken.
     """
-    own = stale[(stale[:, 0] == plan.number) & (stale[:, 1] == number)][:, 2:]
+    entries = stale[(stale[:, 0] == plan.number) & (stale[:, 1] == number)][:, 2:]
     broken = plan.broken.get(number, np.empty(0, np.int64))
-    rows = np.concatenate([own, np.stack([broken, np.full_like(broken, -1)], axis=1)])
+    rows = np.concatenate([entries, np.stack([broken, np.full_like(broken, -1)], axis=1)])
     # For each key, the newest stale entry comes first.
     rows = rows[np.lexsort((-rows[:, 1], rows[:, 0]))]
     return rows[np.unique(rows[:, 0], return_index=True)[1]]

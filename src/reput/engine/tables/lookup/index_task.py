@@ -57,18 +57,18 @@ def run_index_task(folder: str, edges: npt.NDArray[np.int64], task: IndexTask) -
 
     def flush() -> None:
         name = f"index-{task.store}-{task.segment}-{task.parts[0][0]}-{len(runs)}"
-        found = [(part, keys.batch, candidates) for part, keys, candidates in waiting]
+        results = [(part, keys.batch, candidates) for part, keys, candidates in waiting]
         run = write_run(
-            StagedFiles.attempt_path(folder, name), task.store, task.segment, edges, found
+            StagedFiles.attempt_path(folder, name), task.store, task.segment, edges, results
         )
         if run is not None:
             runs.append(run)
 
     # `find_each` requests the hashes of the next part only after the results of the previous part. So `asked.keys`
     # always belongs to the current results.
-    asked = _Asked(task.parts)
-    for place, hits in task.search.find_each(asked):
-        number, keys = task.parts[place][0], asked.keys
+    requests = _Asked(task.parts)
+    for place, hits in task.search.find_each(requests):
+        number, keys = task.parts[place][0], requests.keys
         lost.append(_numbers(number, keys, hits.broken))
         waiting.append((number, keys, _candidates(keys, hits)))
         rows += len(waiting[-1][2].offsets)

@@ -87,8 +87,8 @@ def judged(
         for first in range(0, len(tasks), most)
     ]
     weights = [sum(task.index_items for task in tasks) for _, tasks in groups]
-    found = runner.run(run_judge_tasks, [tasks for _, tasks in groups], weights, progress)
-    for (verdicts, tasks), of_group in zip(groups, found, strict=True):
+    results = runner.run(run_judge_tasks, [tasks for _, tasks in groups], weights, progress)
+    for (verdicts, tasks), of_group in zip(groups, results, strict=True):
         verdicts.update(zip((task.path for task in tasks), of_group, strict=True))
     return [_Verdicts(verdicts) for verdicts in all_verdicts]
 

@@ -57,8 +57,8 @@ class KeyTexts(NamedTuple):
     at: npt.NDArray[np.int64]
 
 
-def check_columns(rows: pa.Schema, taken: Iterable[str]) -> None:
-    """Raise UsageError if rows lack the columns of a look-up, or have a column with a name in `taken`.
+def check_columns(rows: pa.Schema, names_of_answer: Iterable[str]) -> None:
+    """Raise UsageError if rows lack the columns of a look-up, or have a column with a name in `names_of_answer`.
 
     The answer has its own columns with these names.
     """
@@ -85,9 +85,9 @@ def check_columns(rows: pa.Schema, taken: Iterable[str]) -> None:
                 arguments=["keys"],
             )
     # Spark ignores case in column names.
-    own = {name.lower() for name in taken}
-    if both := sorted(name for name in kinds if name.lower() in own):
-        raise UsageError(f"keys: the answer has a column {both[0]!r} of its own; rename yours")
+    lowered = {name.lower() for name in names_of_answer}
+    if conflicts := sorted(name for name in kinds if name.lower() in lowered):
+        raise UsageError(f"keys: the answer has a column {conflicts[0]!r} of its own; rename yours")
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -278,7 +278,7 @@ class SortedKeys:
         Return two arrays with a value per key: the index of its hash in `hashes`, and its row in `self.batch`.
         """
         place = np.searchsorted(self.hashes, hashes)
-        there = np.flatnonzero(place < len(self.hashes))
-        there = there[self.hashes[place[there]] == hashes[there]]
-        which, rows = self.rows_of(place[there])
-        return there[which], rows
+        inside = np.flatnonzero(place < len(self.hashes))
+        inside = inside[self.hashes[place[inside]] == hashes[inside]]
+        which, rows = self.rows_of(place[inside])
+        return inside[which], rows

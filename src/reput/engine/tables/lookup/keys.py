@@ -61,8 +61,8 @@ class Keys(NamedTuple):
         with _explained(keys, malformed):
             system, place = None, keys
             if Bucket.accepts(keys):
-                opened, place = resolve(keys, options or {})
-                system = opened.arrow
+                file_system, place = resolve(keys, options or {})
+                system = file_system.arrow
             if Path(keys).suffix == ".csv":
                 open_file = partial(system.open_input_stream, place) if system else lambda: keys
                 schema, batches = _csv_keys(open_file, malformed)
@@ -122,14 +122,16 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 def _parquet_keys(place: str, system: pa.fs.FileSystem | None) -> Keys:
     # The headers of all pages are checked, also in a bucket, because a file of keys is small.
-    listed = pa.dataset.dataset(place, schema=pa.schema([]), filesystem=system, format="parquet")
-    checked = Parquet.check(listed, has_pages=True)
+    files_without_columns = pa.dataset.dataset(
+        place, schema=pa.schema([]), filesystem=system, format="parquet"
+    )
+    sizes = Parquet.check(files_without_columns, has_pages=True)
     files = pa.dataset.dataset(place, filesystem=system, format="parquet")
     # Every row can refer to the longest text of a dictionary, so a few bytes can state terabytes of text.
-    rows = max(min(_BATCH_BYTES // max(checked.dictionary_bytes, 1), _BATCH_ROWS), 1)
+    rows = max(min(_BATCH_BYTES // max(sizes.dictionary_bytes, 1), _BATCH_ROWS), 1)
     scanner = files.scanner(batch_size=rows, batch_readahead=0, fragment_readahead=1)
     keys = Keys.of(scanner.to_reader())
-    return Keys(keys.schema, _limited(keys.batches, checked.file_bytes))
+    return Keys(keys.schema, _limited(keys.batches, sizes.file_bytes))
 
 
 def _limited(batches: Iterable[pa.RecordBatch], file_bytes: int) -> Iterator[pa.RecordBatch]:

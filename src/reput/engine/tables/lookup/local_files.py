@@ -30,12 +30,12 @@ SUFFIXES: dict[AnswerFormat, str] = {"parquet": ".parquet", "jsonl": ".json", "c
 
 
 def write_answer(
-    found: Lookup, output: str, layout: AnswerFormat, style: LineStyle = PLAIN
+    lookup: Lookup, output: str, layout: AnswerFormat, style: LineStyle = PLAIN
 ) -> None:
     """Write the answer as a new directory of files, one per part of the key table, atomically.
 
     Args:
-        found: The look-up, whose runner runs a task per file.
+        lookup: The look-up, whose runner runs a task per file.
         output: A directory that does not exist yet.
         layout: The format of the files; `reput.engine.tables.lookup.lines` writes lines of JSON and CSV.
         style: How values in lines are written.
@@ -44,9 +44,9 @@ def write_answer(
         StoreAccessError.
     """
     with DISK.new_folder(Path(output).absolute()) as folder:
-        write = partial(_write_part, _Writing.of(found, str(folder), layout, style))
-        numbers = range(max(len(found.answer.parts), 1))
-        AnchoredRunner(found.runner).run(write, numbers, [1] * len(numbers), no_progress)
+        write = partial(_write_part, _Writing.of(lookup, str(folder), layout, style))
+        numbers = range(max(len(lookup.answer.parts), 1))
+        AnchoredRunner(lookup.runner).run(write, numbers, [1] * len(numbers), no_progress)
 
 
 def coverage_path(output: str) -> Path:
@@ -55,14 +55,14 @@ def coverage_path(output: str) -> Path:
     return path.with_name(f"{path.name}.coverage.json")
 
 
-def write_coverage(found: Lookup, output: str) -> None:
+def write_coverage(lookup: Lookup, output: str) -> None:
     """Write a file beside the answer that states how completely the stores were searched (the coverage).
 
     Raises StoreAccessError.
     """
     path = coverage_path(output)
     with DISK.writing_to(path), DISK.replacing(path) as attempt:
-        DISK.write_durable(attempt, found.coverage_text())
+        DISK.write_durable(attempt, lookup.coverage_text())
 
 
 class BucketOutput:
@@ -88,27 +88,27 @@ class BucketOutput:
                 f"output {url}: exists already; choose a new directory", arguments=["output"]
             )
 
-    def write_coverage(self, found: Lookup) -> None:
+    def write_coverage(self, lookup: Lookup) -> None:
         """Write an object beside the answer that states how completely the stores were searched (the coverage).
 
         Raises StoreAccessError, and UsageError if the object exists.
         """
         try:
-            self._store.put_new(f"{self._name}.coverage.json", found.coverage_text())
+            self._store.put_new(f"{self._name}.coverage.json", lookup.coverage_text())
         except ObjectConflictError:
             raise UsageError(
                 f"output {self._url}: its coverage.json exists already; choose a new directory",
                 arguments=["output"],
             ) from None
 
-    def write_answer(self, found: Lookup, layout: AnswerFormat, style: LineStyle = PLAIN) -> None:
+    def write_answer(self, lookup: Lookup, layout: AnswerFormat, style: LineStyle = PLAIN) -> None:
         """Write the answer, one object per part of the key table. See `write_answer` of this module."""
         staging = f"{self._name}.reput-{uuid.uuid4().hex}"
         try:
             StagedFiles.register_stores([self._store])
-            writing = _Writing.of(found, join(self._store.place, staging), layout, style)
-            numbers = range(max(len(found.answer.parts), 1))
-            written = PlacedRunner(AnchoredRunner(found.runner), [self._store]).run(
+            writing = _Writing.of(lookup, join(self._store.place, staging), layout, style)
+            numbers = range(max(len(lookup.answer.parts), 1))
+            written = PlacedRunner(AnchoredRunner(lookup.runner), [self._store]).run(
                 partial(_upload_part, writing), numbers, [1] * len(numbers), no_progress
             )
             # name[:-33] drops the hyphen and the 32 digits that make the attempt's name unique.
@@ -116,7 +116,7 @@ class BucketOutput:
             at_once(self._bring, [(f"{staging}/{name}", name[:-33]) for name in written])
             self._store.put_new(f"{self._name}/_SUCCESS", b"")
         finally:
-            at_once(self._store.delete, [one.name for one in self._store.list(f"{staging}/")])
+            at_once(self._store.delete, [entry.name for entry in self._store.list(f"{staging}/")])
 
     def _bring(self, names: tuple[str, str]) -> None:
         source, name = names
@@ -147,23 +147,23 @@ class _Writing:
     style: LineStyle
 
     @classmethod
-    def of(cls, found: Lookup, folder: str, layout: AnswerFormat, style: LineStyle) -> _Writing:
-        return cls(found.answer, found.schema, folder, layout, style)
+    def of(cls, lookup: Lookup, folder: str, layout: AnswerFormat, style: LineStyle) -> _Writing:
+        return cls(lookup.answer, lookup.schema, folder, layout, style)
 
 
 def _write_part(to: _Writing, number: int) -> Path:
     answer = to.answer
     path = Path(to.folder) / f"part-{number:05d}{SUFFIXES[to.layout]}"
     # Without any keys, one file without rows is written.
-    is_there = number < len(answer.parts)
+    has_rows = number < len(answer.parts)
     if to.layout != "parquet":
-        DISK.write_chunks(path, _text(to, number) if is_there else iter(()))
+        DISK.write_chunks(path, _text(to, number) if has_rows else iter(()))
         return path
     with (
         explained(path, "be written"), DISK.create_part(path) as file,
         pq.ParquetWriter(file, to.schema) as writer,
     ):  # fmt: skip
-        for batch in answer.batches(number) if is_there else ():
+        for batch in answer.batches(number) if has_rows else ():
             writer.write_batch(batch)
     return path
 

@@ -321,18 +321,18 @@ class _CandidateComparison:
             *self._topics, *self._keys, verdicts,
         )  # fmt: skip
         self._note_stale(candidates[verdicts >= kernel.STALE])
-        stored = records["store_timestamp"][record_of]
+        times = records["store_timestamp"][record_of]
         # A record that states a wrong offset still is a message with this key. Only its index entry is not trusted.
         is_match = (verdicts == kernel.MATCH) | (verdicts == kernel.STALE_MATCH)
-        is_match &= (self._begin[candidates] <= stored) & (stored <= self._end[candidates])
+        is_match &= (self._begin[candidates] <= times) & (times <= self._end[candidates])
         if is_match.any():
             yield from self._decode(window, record_of[is_match], candidates[is_match])
 
     def _note_stale(self, candidates: Offsets) -> None:
         # A scan cannot have stale candidates: it has just read the records.
         candidates = candidates[self._segment[candidates] != SCANNED]
-        found = (self._segment[candidates], self._number[candidates], self._offsets[candidates])
-        self._stale.append(np.stack(found, axis=1).astype(np.int64).reshape(-1, 3))
+        stale = (self._segment[candidates], self._number[candidates], self._offsets[candidates])
+        self._stale.append(np.stack(stale, axis=1).astype(np.int64).reshape(-1, 3))
 
     def _decode(
         self, window: Window, record_of: Offsets, candidates: Offsets

@@ -73,27 +73,27 @@ def look_up(
     """
     named = stores_of(stores, options.get("storage_options"))
     size_bytes = sum(bytes_of(store, options.get("storage_options")) for store in named)
-    chosen = Chosen.of(runner if processes is None else "serial" if processes == 1 else "processes")
-    with _found(named, keys, chosen, size_bytes, processes, options) as found:
-        return read_and_close(found)
+    choice = Chosen.of(runner if processes is None else "serial" if processes == 1 else "processes")
+    with _found(named, keys, choice, size_bytes, processes, options) as lookup:
+        return read_and_close(lookup)
 
 
 @contextmanager
 def _found(
     stores: Sequence[NamedStore],
     keys: Any,
-    chosen: Chosen,
+    choice: Chosen,
     size_bytes: int,
     processes: int | None,
     options: LookupOptions,
 ) -> Iterator[Lookup]:
-    if chosen.is_spark(size_bytes):
+    if choice.is_spark(size_bytes):
         from reput.spark import find_on_spark
 
-        with spark_session(chosen, warm_up_look_up) as spark:
+        with spark_session(choice, warm_up_look_up) as spark:
             yield find_on_spark(spark, stores, Keys.of(keys), has_frames=False, **options)
     else:
-        with local_runner(chosen, size_bytes, warm_up_look_up, processes) as tasks:
+        with local_runner(choice, size_bytes, warm_up_look_up, processes) as tasks:
             yield find(stores, Keys.of(keys), tasks, **options)
 
 
@@ -115,7 +115,7 @@ class FileLookup(NamedTuple):
     style: LineStyle
 
     @contextmanager
-    def run(self, chosen: Chosen, shown: Shown, **options: Any) -> Iterator[Lookup]:
+    def run(self, choice: Chosen, show: Shown, **options: Any) -> Iterator[Lookup]:
         """Run the look-up, write its output, and yield the look-up.
 
         The runner is closed after the `with` block.
@@ -138,41 +138,41 @@ class FileLookup(NamedTuple):
         with DISK.writing_to(self.output or "", paths) if is_local else nullcontext():
             # Report a wrong path at once, before starting a runner, which takes seconds.
             size_bytes = sum(bytes_of(store, storage) for store in self.stores)
-            if self._is_spark(chosen, size_bytes):
-                with spark_session(chosen, warm_up_look_up) as spark:
-                    yield from self._on_spark(spark, shown, options, bucket)
+            if self._is_spark(choice, size_bytes):
+                with spark_session(choice, warm_up_look_up) as spark:
+                    yield from self._on_spark(spark, show, options, bucket)
             else:
-                with local_runner(chosen, size_bytes, warm_up_look_up) as runner:
-                    with shown() as progress:
+                with local_runner(choice, size_bytes, warm_up_look_up) as runner:
+                    with show() as progress:
                         keys = Keys.read(self.keys, storage)
-                        found = find(self.stores, keys, runner, progress=progress, **options)
-                    with found:
-                        self._write(found, bucket)
-                        yield found
+                        lookup = find(self.stores, keys, runner, progress=progress, **options)
+                    with lookup:
+                        self._write(lookup, bucket)
+                        yield lookup
 
-    def _write(self, found: Lookup, bucket: BucketOutput | None) -> None:
+    def _write(self, lookup: Lookup, bucket: BucketOutput | None) -> None:
         """Write the answer, and a file that states how completely the stores were searched (the coverage).
 
         The coverage is written first, so that a complete answer always has its coverage.
         """
         if bucket is not None:
-            if found.answer.is_flat:
-                bucket.write_coverage(found)
-            bucket.write_answer(found, self.layout, self.style)
+            if lookup.answer.is_flat:
+                bucket.write_coverage(lookup)
+            bucket.write_answer(lookup, self.layout, self.style)
         elif self.output:
-            if found.answer.is_flat:
-                write_coverage(found, self.output)
-            write_answer(found, self.output, self.layout, self.style)
+            if lookup.answer.is_flat:
+                write_coverage(lookup, self.output)
+            write_answer(lookup, self.output, self.layout, self.style)
 
     def _on_spark(
-        self, spark: Any, shown: Shown, options: dict[str, Any], bucket: BucketOutput | None
+        self, spark: Any, show: Shown, options: dict[str, Any], bucket: BucketOutput | None
     ) -> Iterator[Lookup]:
         from reput.spark import find_on_spark
         from reput.spark import write_answer as write_on_spark
 
-        with shown() as progress:
+        with show() as progress:
             keys = self._keys(spark, options.get("storage_options"))
-            found = find_on_spark(
+            lookup = find_on_spark(
                 spark,
                 self.stores,
                 keys,
@@ -180,12 +180,12 @@ class FileLookup(NamedTuple):
                 progress=progress,
                 **options,
             )
-        with found:
+        with lookup:
             if self.output and "://" in self.output and bucket is None:
-                write_on_spark(spark, found, self.output, self.layout, self.style)
+                write_on_spark(spark, lookup, self.output, self.layout, self.style)
             else:
-                self._write(found, bucket)
-            yield found
+                self._write(lookup, bucket)
+            yield lookup
 
     def _keys(self, spark: Any, storage: Mapping[str, str] | None) -> Any:
         """Read the keys.
@@ -198,13 +198,13 @@ class FileLookup(NamedTuple):
 
         return read_keys(spark, self.keys)
 
-    def _is_spark(self, chosen: Chosen, size_bytes: int) -> bool:
+    def _is_spark(self, choice: Chosen, size_bytes: int) -> bool:
         places = [place for place in (self.keys, self.output or "") if "://" in place]
         if all(map(Bucket.accepts, places)):
-            return chosen.is_spark(size_bytes)
-        if chosen.runner in ("serial", "processes"):
+            return choice.is_spark(size_bytes)
+        if choice.runner in ("serial", "processes"):
             raise UsageError(
-                f"--keys, --output: --runner {chosen.runner} reads and writes only S3, GCS and Azure "
+                f"--keys, --output: --runner {choice.runner} reads and writes only S3, GCS and Azure "
                 "URLs; omit --runner to use Spark"
             )
         require_spark(

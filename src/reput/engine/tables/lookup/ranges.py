@@ -105,8 +105,8 @@ class ScannedRange:
     def splits(self) -> Sequence[LookupScanTask]:
         return self._splits
 
-    def take(self, found: ScanFound) -> None:
-        self._found[found.number] = found
+    def take(self, result: ScanFound) -> None:
+        self._found[result.number] = result
 
     def rescan(self) -> LookupScanTask | None:
         """Return the first split whose beginning was guessed wrong. The split must be scanned again.
@@ -119,18 +119,18 @@ class ScannedRange:
             if expected >= split.stop:
                 # No record begins in this split: the last record of an earlier split reaches beyond it.
                 continue
-            found = self._found[split.number]
+            result = self._found[split.number]
             # The split guessed a wrong beginning, or found no record. Scan it again from the end of the previous split,
             # where a record certainly begins.
-            if found.start != expected:
+            if result.start != expected:
                 return replace(split, start=expected)
-            self.runs += found.runs
-            damage += [] if self.is_read else found.damage
-            self.position = expected = found.end
-            if found.finished:
-                if found.unreadable and not self.is_read:
+            self.runs += result.runs
+            damage += [] if self.is_read else result.damage
+            self.position = expected = result.end
+            if result.finished:
+                if result.unreadable and not self.is_read:
                     # `finish` decides whether the log ends before the unreadable bytes, or these bytes are damaged.
-                    rest = self.file.lost(found.end, self.file.end, found.unreadable)
+                    rest = self.file.lost(result.end, self.file.end, result.unreadable)
                     verdict = WalkVerdict(rest.stop, [*damage, rest], is_unreadable=True)
                     self.position = verdict.tail_start
                     damage = [lost for lost in damage if lost.start < self.position]
@@ -322,22 +322,22 @@ class StorePlan:
             if max(segment.start, file.start) < min(segment.stop, file.end)
         ]
 
-    def take(self, found: IndexFound) -> None:
-        self.runs += found.runs
-        known = self.broken.get(found.segment, np.empty(0, np.int64))
-        self.broken[found.segment] = np.append(known, found.lost)
+    def take(self, result: IndexFound) -> None:
+        self.runs += result.runs
+        numbers = self.broken.get(result.segment, np.empty(0, np.int64))
+        self.broken[result.segment] = np.append(numbers, result.lost)
 
     def partly_read(
         self, lost: Iterable[tuple[Finding, npt.NDArray[np.int64]]]
     ) -> Iterator[PartlyRead]:
         """Yield the unreadable ranges that affect only some keys, each with the numbers that identify these keys."""
-        known = self.coverage()
+        coverage = self.coverage()
         keys: dict[Finding, list[npt.NDArray[np.int64]]] = {}
         for finding, numbers in lost:
             keys.setdefault(finding, []).append(numbers)
-        for finding in within_range(keys, known.log):
+        for finding in within_range(keys, coverage.log):
             # `coverage` already reports the ranges that are unreadable for all keys.
-            if finding not in known.unreadable:
+            if finding not in coverage.unreadable:
                 numbers = np.unique(np.concatenate(keys[finding]))
                 yield PartlyRead(self.number, numbers, (finding,))
 
@@ -394,7 +394,7 @@ class StorePlan:
         evidence.damage += self._damaged_records(part, keys[:, 1])
         evidence.damage += known.unreadable
         stop = min(segment.stop, known.log.stop)
-        own = evidence.coverage(OffsetRange(min(segment.start, stop), stop))
+        coverage_of_rest = evidence.coverage(OffsetRange(min(segment.start, stop), stop))
         return LostSegment(
             self.number, number, keys[:, 0].copy(), keys[:, 1].copy(),
             Finding(
@@ -404,5 +404,5 @@ class StorePlan:
             ),
             indexed_bytes=segment.stop - segment.start,
             scanned_bytes=sum(scanned.scanned.size_bytes for scanned in parts),
-            unreadable_bytes=sum(lost.length for lost in set(own.unreadable) - set(known.unreadable)),
+            unreadable_bytes=sum(lost.length for lost in set(coverage_of_rest.unreadable) - set(known.unreadable)),
         )  # fmt: skip

@@ -70,9 +70,9 @@ class HashTable:
 
     def find(self, key_hash: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
         """Return the positions in `key_hash` of wanted hashes, ascending."""
-        found = np.empty(len(key_hash), np.int64)
-        count = find_wanted(key_hash, self.hashes, self.bounds, self.shift, found)
-        return found[:count]
+        places = np.empty(len(key_hash), np.int64)
+        count = find_wanted(key_hash, self.hashes, self.bounds, self.shift, places)
+        return places[:count]
 
 
 @lru_cache(maxsize=1)
@@ -156,11 +156,11 @@ def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTas
         if start is None:
             with task.place.storage.open(task.file.path) as reader:
                 start = find_record(reader, task.file, task.begin, task.stop)
-        found = ScanFound(task.number, start, task.begin)
+        result = ScanFound(task.number, start, task.begin)
         if start is None:
-            return found
-        for hits in _scan(task, start, found):
-            name = f"scan-{task.store}-{task.number}-{start}-{len(found.runs)}"
+            return result
+        for hits in _scan(task, start, result):
+            name = f"scan-{task.store}-{task.number}-{start}-{len(result.runs)}"
             run = write_run(
                 StagedFiles.attempt_path(folder, name),
                 task.store,
@@ -169,16 +169,16 @@ def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTas
                 joined_hits(task.parts, hits, task.only),
             )
             if run is not None:
-                found.runs.append(run)
+                result.runs.append(run)
     # The file has expired meanwhile.
     except StoreNotFoundError:
         return ScanFound(task.number, task.start, task.stop)
-    return found
+    return result
 
 
-def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
-    """Scan, and yield the hits in batches. At the end, store the other results of the scan in `found`."""
-    wanted = wanted_hashes(task.wanted)
+def _scan(task: LookupScanTask, start: int, result: ScanFound) -> Iterator[Hits]:
+    """Scan, and yield the hits in batches. At the end, store the other results of the scan in `result`."""
+    hashes = wanted_hashes(task.wanted)
     scan = FileScan(
         task.file,
         start,
@@ -189,17 +189,17 @@ def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
     )
     waiting: list[Hits] = []
     for batch in scan.batches():
-        waiting.append(_hits(wanted, batch))
+        waiting.append(_hits(hashes, batch))
         if sum(len(hits.hashes) for hits in waiting) > _RUN_HITS:
             yield _together(waiting)
             waiting = []
     yield _together(waiting)
-    found.end, found.finished = scan.end.position, scan.end.finished
-    found.unreadable, found.damage = scan.end.unreadable, scan.damage
+    result.end, result.finished = scan.end.position, scan.end.finished
+    result.unreadable, result.damage = scan.end.unreadable, scan.damage
 
 
-def _hits(wanted: HashTable, batch: DispatchBatch) -> Hits:
-    entries = wanted.find(batch.key_hash)
+def _hits(hashes: HashTable, batch: DispatchBatch) -> Hits:
+    entries = hashes.find(batch.key_hash)
     rows = batch.key_row[entries]
     return Hits(batch.key_hash[entries], batch.messages["physical_offset"][rows])
 
@@ -230,8 +230,8 @@ def joined_hits(
         offsets = hits.offsets[which]
         if only is not None:
             numbers = keys.batch.column("row").to_numpy()[rows].astype(np.int64)
-            kept = np.isin(numbers + (number << PART_SHIFT), only)
-            offsets, rows = offsets[kept], rows[kept]
+            keeps = np.isin(numbers + (number << PART_SHIFT), only)
+            offsets, rows = offsets[keeps], rows[keeps]
         yield number, keys.batch, Candidates(offsets, rows)
 
 
@@ -262,19 +262,19 @@ def run_replaced_task(
     """
     try:
         with closing(CommitLogReader(task.place.log)) as log:
-            known = KnownRanges(log).learn(task.file, with_ids=True)
+            facts = KnownRanges(log).learn(task.file, with_ids=True)
     # The file has expired meanwhile.
     except StoreNotFoundError:
         return ReplacedFound(task.store, [])
-    if known.ids is None:
-        return ReplacedFound(task.store, [], known.damage)
+    if facts.ids is None:
+        return ReplacedFound(task.store, [], facts.damage)
     # Copy the hashes: kernels need writable arrays, and an array from `np.frombuffer` is read-only.
-    hashes = np.frombuffer(known.ids.hashes, np.int32).copy()
+    hashes = np.frombuffer(facts.ids.hashes, np.int32).copy()
     entries = wanted_hashes(task.wanted).find(hashes)
-    hits = Hits(hashes[entries], np.frombuffer(known.ids.offsets, np.int64)[entries])
+    hits = Hits(hashes[entries], np.frombuffer(facts.ids.offsets, np.int64)[entries])
     path = StagedFiles.attempt_path(folder, f"replaced-{task.store}-{task.file.start}")
     run = write_run(path, task.store, SCANNED, edges, joined_hits(task.parts, hits))
-    return ReplacedFound(task.store, [] if run is None else [run], known.damage)
+    return ReplacedFound(task.store, [] if run is None else [run], facts.damage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,17 +329,21 @@ def run_inner_task(folder: str, columns: tuple[str, ...], task: InnerTask) -> Un
         # The file has expired meanwhile.
         except StoreNotFoundError:
             return Unwrapped(path, task.store, [])
-    unopened = [(topic, one) for topic, lost in batches.unopened.items() for one in lost]
+    unopened = [
+        (topic, finding_of_topic)
+        for topic, lost in batches.unopened.items()
+        for finding_of_topic in lost
+    ]
     return Unwrapped(
         path, task.store, staged, batches.searched, tuple(batches.unreadable), tuple(unopened)
     )
 
 
-def _may_hold(wanted: HashTable, batch: OpenBatch) -> bool:
+def _may_hold(hashes: HashTable, batch: OpenBatch) -> bool:
     # Copy the bytes, because the kernel accepts only writable arrays.
     data = np.frombuffer(bytearray(batch.data), np.uint8)
     topic = np.frombuffer(bytearray(encode_utf8(batch.outer.topic)), np.uint8)
-    table = wanted.hashes, wanted.bounds, wanted.shift
+    table = hashes.hashes, hashes.bounds, hashes.shift
     return bool(len(data) and kernel.batch_has_wanted(data, topic, *table))
 
 
@@ -357,12 +361,12 @@ def _matches(
         offsets = np.array(piece.offsets, np.int64)
         inner = np.array(piece.inner, np.int32)
         for number, part in keys:
-            found = _compared(part, data, records, hashes, record_of)
-            rows, which = np.unique(found.record, return_inverse=True)
+            matches = _compared(part, data, records, hashes, record_of)
+            rows, which = np.unique(matches.record, return_inverse=True)
             if not len(rows):
                 continue
             decoded = Records(data, begins[rows], offsets[rows], task.place.name, True)
-            places = Places(found.number + (number << PART_SHIFT), found.segment, which)
+            places = Places(matches.number + (number << PART_SHIFT), matches.segment, which)
             yield from decoded_matches(decoded, places, task.store, columns, inner[rows])
 
 
@@ -389,8 +393,10 @@ def _wanted_entries(
     hashes, record_of = np.empty(most, np.int32), np.empty(most, np.int64)
     count = kernel.hash_records(data, records, hashes, record_of)
     hashes, record_of = hashes[:count], record_of[:count]
-    found = wanted_hashes(task.wanted).find(hashes)
-    pairs = np.unique(np.stack([record_of[found], hashes[found].astype(np.int64)], axis=1), axis=0)
+    places = wanted_hashes(task.wanted).find(hashes)
+    pairs = np.unique(
+        np.stack([record_of[places], hashes[places].astype(np.int64)], axis=1), axis=0
+    )
     return pairs[:, 1].astype(np.int32), np.ascontiguousarray(pairs[:, 0])
 
 
@@ -418,7 +424,7 @@ def _compared(
         array.flags.writeable = False
     verdicts = np.empty(len(rows), np.uint8)
     kernel.match_keys(data, records, np.arange(len(rows)), record, *candidates, verdicts)
-    stored = records["store_timestamp"][record]
-    is_match = (verdicts == kernel.MATCH) & (begin <= stored) & (stored <= end)
+    times = records["store_timestamp"][record]
+    is_match = (verdicts == kernel.MATCH) & (begin <= times) & (times <= end)
     segment = np.full(int(is_match.sum()), SCANNED, np.int32)
     return Places(row[is_match].astype(np.int64), segment, record[is_match])

@@ -31,9 +31,9 @@ def warm_up_look_up(*, with_kernels: bool = True) -> None:
         parts = list(stage_parts([keys], folder / "keys"))
         with StoreReader(folder, config=SMALL) as store:
             answer = look_up(SerialRunner(), [store], parts, str(folder), tuple(COLUMNS.names[5:]))
-        found = sum(batch.num_rows for batch in answer.batches(0))
-        if found != 3:
-            raise RuntimeError(f"the look-up is broken: it found {found} of 3 messages")
+        messages = sum(batch.num_rows for batch in answer.batches(0))
+        if messages != 3:
+            raise RuntimeError(f"the look-up is broken: it found {messages} of 3 messages")
 
 
 # The name by which commands call each module that compiles kernels.

@@ -160,10 +160,10 @@ class _Delta:
         """See `reput.wings.lakes.tables.opening.ReadableDestination`."""
         tables = (place.open() for place in (self._rows, self._rejects))
         with _explained(self.name):
-            found = [table.to_pyarrow_dataset() for table in tables if table is not None]
-        for dataset in found:
+            datasets = [table.to_pyarrow_dataset() for table in tables if table is not None]
+        for dataset in datasets:
             Parquet.check(dataset, has_pages=not Location.is_url(self.name))
-        return found
+        return datasets
 
     def _places(self, commit: Commit) -> list[tuple[str, DataFile]]:
         return [
@@ -186,7 +186,7 @@ class DeltaTable(_Delta):
         if table is None:
             return [], self.folder
         with _explained(self.name):
-            found = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+            actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
             is_changed = "deletionVectors" in (table.protocol().writer_features or ())
         if is_changed:
             raise UsageError(
@@ -198,7 +198,7 @@ class DeltaTable(_Delta):
                 unquote(file["path"]), file["size_bytes"], RowTally(file["num_records"], None, None),
                 tuple((name, _text(file.get(f"partition.{name}"))) for name in self._partition_by), {}, {},
             )
-            for file in found
+            for file in actions
         ], self.folder  # fmt: skip
 
     def replace(self, commit: Commit) -> None:
@@ -382,12 +382,12 @@ def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
     return None
 
 
-def _lacking(there: pa.Schema, wanted: pa.Schema) -> set[str]:
+def _lacking(present: pa.Schema, needed: pa.Schema) -> set[str]:
     """Return the names of columns that are missing in the table, or have missing fields there."""
     return {
         column.name
-        for column in wanted
-        if column.name not in there.names or there.field(column.name).type != column.type
+        for column in needed
+        if column.name not in present.names or present.field(column.name).type != column.type
     }
 
 
@@ -398,7 +398,7 @@ def _path_of(name: str, file: DataFile) -> str:
     """
     folders = hive_folders(file)
     is_possible = all(
-        len(os.fsencode(one)) <= MOST_NAME_BYTES and one.isprintable() for one in folders
+        len(os.fsencode(folder)) <= MOST_NAME_BYTES and folder.isprintable() for folder in folders
     )
     return "/".join([_DATA, *(folders if is_possible else []), name])
 
@@ -435,11 +435,11 @@ def _remove_actions(names: Sequence[str], now_ms: int) -> list[Any]:
 
 def _bounds(values: Any, without_names: set[str]) -> dict[str, Any]:
     """Return statistics in Delta's form, with times in ISO 8601, without the columns in `without_names`."""
-    found = {name: value for name, value in values.items() if name not in without_names}
-    if "store_timestamp" in found:
-        stamp = pa.scalar(found["store_timestamp"], pa.timestamp("ms"))
-        found["store_timestamp"] = f"{stamp.cast(pa.string()).as_py().replace(' ', 'T')}Z"
-    return found
+    bounds = {name: value for name, value in values.items() if name not in without_names}
+    if "store_timestamp" in bounds:
+        stamp = pa.scalar(bounds["store_timestamp"], pa.timestamp("ms"))
+        bounds["store_timestamp"] = f"{stamp.cast(pa.string()).as_py().replace(' ', 'T')}Z"
+    return bounds
 
 
 def _explained(name: str) -> AbstractContextManager[None]:

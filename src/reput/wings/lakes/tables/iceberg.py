@@ -163,10 +163,10 @@ class _Iceberg:
         table = self._load(self._table)
         if table is None:
             return None
-        snapshot, is_known = table.current_snapshot(), True
+        snapshot, is_current = table.current_snapshot(), True
         while snapshot is not None:
             # A table with no snapshots except those of `fence` belongs to an export that has not committed yet.
-            is_known = is_known and _FENCE in _summary(snapshot)
+            is_current = is_current and _FENCE in _summary(snapshot)
             text = _summary(snapshot).get(_STATE)
             if text is not None:
                 return self._state_of(text, table)
@@ -176,7 +176,7 @@ class _Iceberg:
         text = table.properties.get(_STATE)
         if text is not None and table.current_snapshot() is not None:
             return self._state_of(text, table)
-        if not is_known:
+        if not is_current:
             raise UsageError(
                 f"{self.name}: this table exists, but reput has exported nothing to it; name another"
             )
@@ -242,25 +242,27 @@ class _Iceberg:
                 f"{self.name}: another program changed its columns; it cannot be compacted"
             )
         place = f"{_folder_of(self._table)}/data"
-        own = self._live_files(table)
-        files = [data_file(name, file) for name, file in sorted(own.items())]
+        files_by_name = self._live_files(table)
+        files = [data_file(name, file) for name, file in sorted(files_by_name.items())]
         old, new = rewrite(files, self._files.place(place), with_ids(schema, table.schema()))
         if new:
-            gone = [own[file.name] for file in old]
-            publish(Commit(state, new), action=partial(self._replace, gone))
+            replaced = [files_by_name[file.name] for file in old]
+            publish(Commit(state, new), action=partial(self._replace, replaced))
         return len(old), len(new)
 
     def most_small_files(self, target_bytes: int) -> int:
         """See `reput.wings.lakes.compaction.CountsSmallFiles`."""
         table = self._load(self._table)
-        own = {} if table is None else self._live_files(table)
-        return most_small_files([data_file(name, file) for name, file in own.items()], target_bytes)
+        files = {} if table is None else self._live_files(table)
+        return most_small_files(
+            [data_file(name, file) for name, file in files.items()], target_bytes
+        )
 
     def _live_files(self, table: Table) -> dict[str, Any]:
         with self._explained():
             return live_files(table, self._location(f"{_folder_of(self._table)}/data"))
 
-    def _replace(self, gone: Sequence[Any], commit: Commit) -> None:
+    def _replace(self, replaced: Sequence[Any], commit: Commit) -> None:
         table = self._load(self._table)
         if table is None:
             raise StoreAccessError(f"{self.name}: the table no longer exists")
@@ -270,7 +272,7 @@ class _Iceberg:
         with self._explained(), table.transaction() as transaction:
             if len(self._schema):
                 self._bring_in_fields(transaction)
-            replace_files(transaction, table.io, gone, paths, properties)
+            replace_files(transaction, table.io, replaced, paths, properties)
 
     def discard(self, commit: Commit) -> None:
         self._files.remove(name for name, _ in self._places(commit))
@@ -289,14 +291,14 @@ class _Iceberg:
     def datasets(self) -> list[Any]:
         """See `reput.wings.lakes.tables.opening.ReadableDestination`. The files also contain the partition columns."""
         tables = (self._load(name) for name in (self._table, self._rejects))
-        found = []
+        datasets = []
         for table in tables:
             if table is not None:
                 with self._explained():
                     paths = [task.file.file_path for task in table.scan().plan_files()]
                 files, system = self._files.opened(paths)
-                found.append(Parquet.dataset(files, system))
-        return [dataset for dataset in found if dataset.files]
+                datasets.append(Parquet.dataset(files, system))
+        return [dataset for dataset in datasets if dataset.files]
 
     def _load(self, name: str) -> Table | None:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -401,25 +403,25 @@ class IcebergTable(_Iceberg):
         place = self.folder / _folder_of(self._table) / "data"
         if table is None:
             return [], place
-        own = self._live_files(table)
+        files = self._live_files(table)
         with self._explained():
             planned = list(table.scan().plan_files())
-        if len(own) < len(planned):
+        if len(files) < len(planned):
             raise UsageError(
                 f"{self.name}: other programs deleted rows of its files, or wrote files with another partition spec "
                 "or in another folder; upsert_by cannot replace rows of such files"
             )
-        return [data_file(name, file) for name, file in sorted(own.items())], place
+        return [data_file(name, file) for name, file in sorted(files.items())], place
 
     def replace(self, commit: Commit) -> None:
         """See `reput.wings.lakes.upsert.Upsertable`."""
         table = self._load(self._table)
-        own = {} if table is None else self._live_files(table)
-        if missing := [name for name in commit.replaces if name not in own]:
+        files = {} if table is None else self._live_files(table)
+        if missing := [name for name in commit.replaces if name not in files]:
             raise StoreLockedError(
                 f"{self.name}: another program removed {missing[0]}; run the export again"
             )
-        self._replace([own[name] for name in commit.replaces], commit)
+        self._replace([files[name] for name in commit.replaces], commit)
 
 
 class IcebergBucketTable(_Iceberg):
@@ -463,13 +465,17 @@ def _io_environment() -> dict[str, str]:
     return {
         name: value
         for name, variables in _IO_VARIABLES.items()
-        if (value := next((os.environ[one] for one in variables if os.environ.get(one)), None))
+        if (
+            value := next(
+                (os.environ[variable] for variable in variables if os.environ.get(variable)), None
+            )
+        )
     }
 
 
-def _is_same_place(one: str, other: str) -> bool:
+def _is_same_place(first: str, second: str) -> bool:
     """Return whether two URIs of tables name the same folder."""
-    (scheme, one_path), (other_scheme, other_path) = map(_parts_of, (one, other))
+    (scheme, one_path), (other_scheme, other_path) = map(_parts_of, (first, second))
     if scheme == other_scheme == "file":
         return os.path.realpath(one_path) == os.path.realpath(other_path)
     return (scheme, one_path) == (other_scheme, other_path)
@@ -512,9 +518,9 @@ def _expire_snapshots(transaction: Transaction) -> None:
     text = metadata.properties.get(_SNAPSHOTS, "")
     if not text.isdecimal():
         return
-    kept = {ref.snapshot_id for ref in metadata.refs.values()}
-    ids = [each.snapshot_id for each in sorted(metadata.snapshots, key=_time_of)]
-    old = [each for each in ids[: -max(int(text), 1)] if each not in kept]
+    referenced = {ref.snapshot_id for ref in metadata.refs.values()}
+    ids = [snapshot.snapshot_id for snapshot in sorted(metadata.snapshots, key=_time_of)]
+    old = [snapshot for snapshot in ids[: -max(int(text), 1)] if snapshot not in referenced]
     if old:
         with ExpireSnapshots(transaction) as expiry:
             expiry.by_ids(old)
@@ -530,9 +536,9 @@ def evolve(transaction: Transaction, schema: pa.Schema) -> None:
         update.union_by_name(schema)
 
 
-def with_ids(schema: pa.Schema, known: Schema) -> pa.Schema:
+def with_ids(schema: pa.Schema, table_schema: Schema) -> pa.Schema:
     """Return the schema with field ids, by which readers of the table identify the columns of a file."""
-    ids = {known.find_column_name(n): n for n in known.field_ids}
+    ids = {table_schema.find_column_name(n): n for n in table_schema.field_ids}
     return pa.schema([_numbered(column, column.name, ids) for column in schema])
 
 
@@ -557,10 +563,10 @@ def live_files(table: Table, location: str) -> dict[str, Any]:
     """
     spec = table.spec().spec_id
     planned = [task for task in table.scan().plan_files() if not task.delete_files]
-    found = {Path(task.file.file_path).name: task.file for task in planned}
+    files = {Path(task.file.file_path).name: task.file for task in planned}
     return {
         name: file
-        for name, file in found.items()
+        for name, file in files.items()
         if file.file_path == f"{location}/{name}" and file.spec_id == spec
     }
 
@@ -576,7 +582,7 @@ def data_file(name: str, file: Any) -> DataFile:
 def replace_files(
     transaction: Transaction,
     io: Any,
-    gone: Sequence[Any],
+    replaced: Sequence[Any],
     paths: Sequence[str],
     properties: Mapping[str, str],
 ) -> None:
@@ -586,7 +592,7 @@ def replace_files(
     transaction.set_properties({_STATE: properties[_STATE]})
     update = transaction.update_snapshot(snapshot_properties=dict(properties))
     with update.overwrite() as overwriting:
-        for file in gone:
+        for file in replaced:
             overwriting.delete_data_file(file)
         metadata = transaction.table_metadata
         for file in parquet_files_to_data_files(io, metadata, iter(paths)):

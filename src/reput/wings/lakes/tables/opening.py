@@ -103,8 +103,8 @@ def find_format(name: str) -> TableFormat:
             register_format(name, point.load())
             break
         else:
-            known = ", ".join(format_names())
-            raise UsageError(f"layout {name}: must be one of {known}", arguments=["layout"])
+            names = ", ".join(format_names())
+            raise UsageError(f"layout {name}: must be one of {names}", arguments=["layout"])
     return _formats[name]
 
 
@@ -127,15 +127,15 @@ def open_table(
         UsageError: The format or its library does not support the folder or an option.
     """
     table_format = find_format(layout)
-    given = {name: value for name, value in options.items() if value is not None}
-    if unknown := given.keys() - table_format.options:
+    values = {name: value for name, value in options.items() if value is not None}
+    if unknown := values.keys() - table_format.options:
         names = sorted(unknown)
         raise UsageError(
             f"layout {layout} does not take {' and '.join(names)}", arguments=["layout", *names]
         )
     if Location.is_url(folder):
-        return _in_bucket(folder, layout, table_format, storage_options or {}, given)
-    return table_format.open(_checked(Location.local_path(folder), layout, table_format), **given)
+        return _in_bucket(folder, layout, table_format, storage_options or {}, values)
+    return table_format.open(_checked(Location.local_path(folder), layout, table_format), **values)
 
 
 def _in_bucket(
@@ -228,7 +228,7 @@ class ExportRows:
             self._datasets = destination.datasets()
         self.columns = list(self._datasets[0].schema.names) if self._datasets else []
         needed = ["physical_offset"] if is_only_one else ["physical_offset", "store"]
-        if self._datasets and (missing := [one for one in needed if one not in self.columns]):
+        if self._datasets and (missing := [name for name in needed if name not in self.columns]):
             raise UsageError(
                 f"{self._name}: has no column {missing[0]}, which is needed to pair rows with messages"
             )
@@ -242,14 +242,14 @@ class ExportRows:
         for dataset in self._datasets:
             # Select rows by their physical offset, which is never null, unlike other columns.
             at = ds.field("physical_offset")
-            asked = {*columns, *_TOLD_APART} & set(dataset.schema.names)
+            needed = {*columns, *_TOLD_APART} & set(dataset.schema.names)
             with _understood(self._name):
-                table = dataset.to_table(list(asked), filter=(at >= low) & (at < high))
+                table = dataset.to_table(list(needed), filter=(at >= low) & (at < high))
                 # pyarrow does not check whether texts in Parquet files are UTF-8.
                 table.validate(full=True)
-            if "store" in asked:
+            if "store" in needed:
                 table = table.filter(pc.equal(table["store"], self._store))
-            if "corrupt_reason" in asked:
+            if "corrupt_reason" in needed:
                 table = table.filter(table["corrupt_reason"].is_null())
             tables.append(table.select(columns))
         if not tables:

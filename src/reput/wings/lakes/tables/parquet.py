@@ -150,14 +150,14 @@ class ParquetTable:
     def _files(self) -> list[DataFile]:
         """Return the files that exports wrote, sorted by name, so that files of one run are adjacent."""
         with explained(self.folder, "be read"):
-            found = [path for path in self.folder.rglob("*.parquet") if _OURS.fullmatch(path.name)]
+            paths = [path for path in self.folder.rglob("*.parquet") if _OURS.fullmatch(path.name)]
             return [
                 DataFile(
                     str(path.relative_to(self.folder)), path.stat().st_size,
                     _rows_of(path),
                     tuple(map(_value_of, path.relative_to(self.folder).parts[:-1])), {}, {},
                 )
-                for path in sorted(found)
+                for path in sorted(paths)
             ]  # fmt: skip
 
     def _swap(self, commit: Commit, whole: Path) -> None:
@@ -165,19 +165,19 @@ class ParquetTable:
 
         A reader that has listed the old files may no longer find some of them, but never reads a row twice.
         """
-        gone = set(commit.replaces)
-        if not any((self.folder / name).exists() for name in gone):
+        replaced = set(commit.replaces)
+        if not any((self.folder / name).exists() for name in replaced):
             # An interrupted run has already exchanged the folders.
             return
         DISK.remove_tree(whole)
         with explained(self.folder, "be read"):
-            kept = [
+            remaining = [
                 path.relative_to(self.folder)
                 for path in self.folder.rglob("*")
                 if not path.is_dir()
             ]
-        for name in kept:
-            if str(name) not in gone:
+        for name in remaining:
+            if str(name) not in replaced:
                 DISK.create_folder((whole / name).parent)
                 DISK.link(self.folder / name, whole / name)
         for path, file in self._places(commit):
@@ -197,10 +197,10 @@ class ParquetTable:
         last = self._last()
         names = () if last is None else self._read(last).state.request.get("partition_by", ())
         hive = ds.HivePartitioning(pa.schema([(name, pa.string()) for name in names]))
-        found = [Parquet.dataset(self.folder, partitioning=hive)]
+        datasets = [Parquet.dataset(self.folder, partitioning=hive)]
         if self._rejects.is_dir():
-            found.append(Parquet.dataset(self._rejects))
-        return found
+            datasets.append(Parquet.dataset(self._rejects))
+        return datasets
 
     def _places(self, commit: Commit) -> list[tuple[Path, DataFile]]:
         rows = [
@@ -212,8 +212,8 @@ class ParquetTable:
 
     def _last(self) -> Path | None:
         with explained(self._commits, "be read"):
-            found = self._commits.glob("*.json") if self._commits.is_dir() else ()
-            return max((path for path in found if path.stem.isdigit()), default=None)
+            paths = self._commits.glob("*.json") if self._commits.is_dir() else ()
+            return max((path for path in paths if path.stem.isdigit()), default=None)
 
     def _read(self, path: Path) -> Commit:
         text = FileReader.text_of(path)
@@ -286,12 +286,12 @@ class ParquetBucketTable:
         )
         hive = ds.HivePartitioning(pa.schema([(name, pa.string()) for name in names]))
         system, folder = resolve(self.bucket.url, self.bucket.options)
-        found = [Parquet.dataset(folder, system.arrow, partitioning=hive)]
+        datasets = [Parquet.dataset(folder, system.arrow, partitioning=hive)]
         rejects = f"{self.bucket.control}/rejects"
         if next(self.bucket.store.list(f"{rejects}/"), None) is not None:
             system, folder = resolve(self.bucket.url_of(rejects), self.bucket.options)
-            found.append(Parquet.dataset(folder, system.arrow))
-        return found
+            datasets.append(Parquet.dataset(folder, system.arrow))
+        return datasets
 
 
 def _rows_of(path: Path) -> RowTally:
