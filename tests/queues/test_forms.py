@@ -1,4 +1,4 @@
-"""A new form of queues in one file: registered, it is written, read, rebuilt, checked and recovered."""
+"""A new form of queues in one file: registered, it is written, read, rebuilt, checked, repaired and recovered."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from reput.core import (
     QueuesOf,
     RecoveredQueues,
     dispatched_entries,
+    facts_of,
     open_queues,
     register_queue_form,
     rocksdb_rules,
@@ -269,6 +270,21 @@ def test_it_is_rebuilt(store: Path, tmp_path: Path) -> None:
     assert contents(again) == expected
     with pytest.raises(UsageError, match="must be 'files' or 'rocksdb' or 'toy', not 'game'"):
         rebuild_store(SerialRunner(), store, queues="game")
+
+
+def test_it_becomes_files_in_place(store: Path) -> None:
+    rebuild_store(SerialRunner(), store, queues="files")
+    assert not (store / TOY.folder).exists()
+    assert facts_of(store).has_queue_files
+    assert checked(store) == []
+
+
+def test_it_is_repaired(store: Path) -> None:
+    expected = contents(store)
+    files(store)[0].write_bytes(bytes(320))
+    report = reput.repair(store)
+    assert report.is_valid
+    assert contents(store) == expected
 
 
 def test_it_is_checked(store: Path) -> None:

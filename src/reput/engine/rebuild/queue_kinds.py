@@ -5,6 +5,7 @@ Another form (`reput.core.QueueForm`) takes part in a rebuild if it is a `Rebuil
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -41,6 +42,7 @@ from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     CONSUME_QUEUE_FOLDER,
     EXTENSION_FOLDER,
+    QUEUE_FOLDERS,
     is_folder_name,
 )
 from reput.io import DISK
@@ -128,8 +130,6 @@ def form_of(facts: StoreFacts, name: str | None, only: str | None) -> QueueForm:
 class FileQueues:
     """ConsumeQueue files, with batch queues and extension files if the store has them."""
 
-    without: tuple[str, ...] = ()
-
     def __init__(
         self, staging: Staging | BucketStaging, output: Path | None, config: StoreConfig,
         batch_topics: frozenset[str], extended: bool, in_place: bool, new: Path | None = None,
@@ -143,6 +143,10 @@ class FileQueues:
         self._new, self._output, self._config = new, output, config
         self._batch_topics, self._extended = batch_topics, extended
         self._layout = QueueLayout()
+        form = facts_of(output).queue_form if output is not None and in_place else None
+        # A database in consumequeue/ is replaced by the files.
+        old = set() if form is None else {os.path.basename(form.folder(str(output)))}
+        self.without = tuple(old.difference(QUEUE_FOLDERS))
 
     def plan(self, log: LogSummary, parallelism: int, run: RunOne) -> QueueLayout:
         """See QueueBuild."""

@@ -229,7 +229,10 @@ def _prepare_queues(plan: Plan, new: Path) -> str:
     if (form := facts_of(plan.store).form_of_remains) is not None:
         # The rebuild reads the old queues, so link their files into the new state. The rebuild creates a new folder and
         # never changes these files, so the old state, which shares them, stays unchanged.
-        _link_below(plan, new, Path(form.folder(str(plan.store))).name)
+        folder = Path(form.folder(str(plan.store))).name
+        # Other folders have been linked with the rest of the store.
+        if folder in QUEUE_FOLDERS:
+            _link_below(plan, new, folder)
         return form.name
     # Create the folders of batch queues, but not their files. These folders may be the only evidence of which topics
     # have batch queues.
