@@ -67,8 +67,11 @@ def write_batch_queues(
             )
         # Write old entries first, because new entries continue after them.
         for queue, entries in matchings.items():
-            matched = entries.kept([*log.lost, *elsewhere], size_of, redo_last=False)
-            unplaced, old_entries = unplaced + matched.unplaced.count, old_entries + matched.kept
+            matched = entries.outcome([*log.lost, *elsewhere], size_of, redo_last=False)
+            unplaced, old_entries = (
+                unplaced + matched.unplaced.count,
+                old_entries + matched.unreadable,
+            )
             place = queue_folder(folder, *queue)
             DISK.create_folder(place)
             end = BatchQueueFiles(place, file_bytes).hold(matched.entries, Disk())

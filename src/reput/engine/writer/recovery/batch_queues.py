@@ -96,7 +96,7 @@ def recover_batch_queues(
         ends = {name: files.end_before(begin) for name, files in files_of.items()}
     else:
         begin = comparison.dispatch_from
-        batches = comparison.kept(sizes)
+        batches = comparison.outcomes(sizes)
         ends = {name: files.hold(batches[name].entries, disk) for name, files in files_of.items()}
     writers = {}
     for name, end in ends.items():
@@ -162,14 +162,14 @@ class KeptBatches(NamedTuple):
     entries   the entries in log order
     written   number of entries that were missing or wrong
     moved     number of entries whose queue offset differs from the queue offset in the record
-    kept      number of entries that lead to unreadable parts of the log
+    unreadable  number of entries that lead to unreadable parts of the log
     unplaced  records that have no entry and no place for one
     """
 
     entries: _Entries
     written: int
     moved: int
-    kept: int
+    unreadable: int
     unplaced: Count
 
 
@@ -244,7 +244,7 @@ class BatchMatching:
         has_message = self._queue_offsets >= 0
         return int((has_message & (self._entries["base_offset"] != self._queue_offsets)).sum())
 
-    def kept(
+    def outcome(
         self, unread: Sequence[OffsetRange], size_of: BatchSizeOf, redo_last: bool
     ) -> KeptBatches:
         """Return the queue's entries, after the whole log was compared.
@@ -346,7 +346,7 @@ class BatchComparison:
         self._lock = Lock()
         self._begin, self._redo_last = begin, False
         self._unread: list[OffsetRange] = []
-        self._kept: dict[Queue, KeptBatches] = {}
+        self._outcomes: dict[Queue, KeptBatches] = {}
         self._queues: dict[Queue, BatchMatching] = {}
         for name, files in batch_queue_files(store, topics, config).items() if topics else ():
             self._queues[name] = BatchMatching(files.entries_before(log_end), begin)
@@ -373,7 +373,7 @@ class BatchComparison:
     def finish(self, unread: Iterable[OffsetRange], redo_last: bool) -> None:
         """End the comparison. Call this after the whole log, except the ranges in `unread`, was compared.
 
-        For `redo_last` see `BatchMatching.kept`.
+        For `redo_last` see `BatchMatching.outcome`.
         """
         self._unread, self._redo_last = [*self._unread, *unread], redo_last
 
@@ -386,17 +386,17 @@ class BatchComparison:
         tails = [matching.tail for matching in self._queues.values() if matching.tail is not None]
         return min(tails, default=self.log_end)
 
-    def kept(self, size_of: BatchSizeOf) -> dict[Queue, KeptBatches]:
+    def outcomes(self, size_of: BatchSizeOf) -> dict[Queue, KeptBatches]:
         """Return, for each queue, the entries that it has after the recovery.
 
         `size_of` reads the sizes of inner batches from the log.
         """
-        if not self._kept:
-            self._kept = {
-                name: matching.kept(self._unread, size_of, self._redo_last)
+        if not self._outcomes:
+            self._outcomes = {
+                name: matching.outcome(self._unread, size_of, self._redo_last)
                 for name, matching in sorted(self._queues.items())
             }
-        return self._kept
+        return self._outcomes
 
 
 class BatchQueueFiles(FoundFiles):
@@ -412,7 +412,7 @@ class BatchQueueFiles(FoundFiles):
         Files are read in reverse order, until one has such an entry.
         """
         for start in reversed(self.starts):
-            count = self._kept(start, physical_offset)
+            count = self._count_before(start, physical_offset)
             if count:
                 with FileReader(str(self.path(start))) as reader:
                     at = (count - 1) * BATCH_ENTRY_BYTES
@@ -420,7 +420,7 @@ class BatchQueueFiles(FoundFiles):
                 return BatchEnd(start + count, last.stop, last.physical_offset)
         return _NONE
 
-    def _kept(self, start: int, physical_offset: int) -> int:
+    def _count_before(self, start: int, physical_offset: int) -> int:
         """Count the valid entries at the beginning of a file that belong to records before `physical_offset`.
 
         Valid entries have sizes above 0 and ascending physical offsets.

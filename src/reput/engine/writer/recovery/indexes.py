@@ -201,13 +201,13 @@ class Comparison:
                 offsets.update(missing.offsets.tolist())
         return sorted(offsets)
 
-    def kept(self) -> dict[Queue, KeptQueue]:
+    def outcomes(self) -> dict[Queue, KeptQueue]:
         """Return the kept entries of each queue."""
         outcomes = {}
         for name in self._files_of:
             matching = self.matching(name)
             part = self.queues.setdefault(name, matching.begin(self._begin))
-            outcomes[name] = matching.kept(part)
+            outcomes[name] = matching.outcome(part)
         return outcomes
 
     def _join(self, pieces: Iterator[ComparedPiece]) -> None:
@@ -559,7 +559,7 @@ class FoundIndexes:
         if skips_damaged and (damaged := _damaged(files, comparison.without_entry())):
             self.skipped = frozenset(lost.start for lost in damaged)
             comparison = self._run(files, start, number, damaged)
-        self._outcomes = comparison.kept()
+        self._outcomes = comparison.outcomes()
         if self._is_own:
             self._drop_foreign(comparison)
         report.compared_from = min(start, report.log_end)
@@ -602,7 +602,7 @@ class FoundIndexes:
             part, begin = comparison.queues[name], self._positions.get(name, 0)
             if (
                 outcome.end > begin
-                and not (part.right or part.kept)
+                and not (part.right or part.unreadable)
                 and not comparison.has_expired(name)
             ):
                 self._outcomes[name] = outcome._replace(end=begin, begin=None)
@@ -627,7 +627,7 @@ class FoundIndexes:
                 report.damage.append(self._out_of_order(CONSUME_QUEUE_FOLDER, name, unplaced))
         parts = comparison.queues.values()
         report.entries_written += sum(outcome.written for outcome in self._outcomes.values())
-        report.entries_kept += sum(part.kept for part in parts)
+        report.entries_kept += sum(part.unreadable for part in parts)
         self._report_moved([part.moved.count for part in parts])
 
     def _report_moved(self, counts: Sequence[int]) -> None:
@@ -641,11 +641,11 @@ class FoundIndexes:
     def _report_batches(self) -> None:
         report = self._report
         with closing(BatchSizes(self._log)) as sizes:
-            outcomes = self.batches.kept(sizes)
+            outcomes = self.batches.outcomes(sizes)
         self._report_moved([outcome.moved for outcome in outcomes.values()])
         for name, outcome in outcomes.items():
             report.entries_written += outcome.written
-            report.entries_kept += outcome.kept
+            report.entries_kept += outcome.unreadable
             if outcome.unplaced.count:
                 report.damage.append(self._out_of_order(BATCH_QUEUE_FOLDER, name, outcome.unplaced))
 

@@ -170,13 +170,13 @@ class OldQueue:
         Return the queue's writer, to which later messages are appended.
         """
         self._matching.skip_to(self._part, self._log.end, self._lost)
-        entries, disk = self._matching.kept(self._part), Disk()
+        entries, disk = self._matching.outcome(self._part), Disk()
         if entries.begin is not None:
             self.found.delete_before(entries.begin, disk)
         if len(entries.numbers):
             self.found.write(entries.numbers, entries.words, disk)
         self.unplaced, self.older = self._part.unplaced.count, self._part.older.count
-        self.kept, self.blanks = self._part.kept, int(is_blank(entries.words).sum())
+        self.kept, self.blanks = self._part.unreadable, int(is_blank(entries.words).sum())
         return self.found.cut(entries.end, self.found.first, self._log.begin, disk, is_begun=False)
 
 

@@ -113,7 +113,7 @@ class QueuePart:
     solid     position in the queue of the last entry before `rank` that leads to a message or to unreadable bytes; -1
               if there is none
     moved     count of entries whose position in the queue is not the queue offset of their message
-    kept      count of entries that lead to unreadable bytes
+    unreadable  count of entries that lead to unreadable bytes
     right     whether any entry leads to a message
     unplaced  messages that have no entry and get none: no free position of the queue fits their queue offset
     older     messages that lie before the first entry and need none: their topic was deleted, and created again later
@@ -128,7 +128,7 @@ class QueuePart:
     rank: int
     solid: int = -1
     moved: Count = field(default_factory=Count)
-    kept: int = 0
+    unreadable: int = 0
     right: bool = False
     unplaced: Count = field(default_factory=Count)
     older: Count = field(default_factory=Count)
@@ -145,7 +145,7 @@ class QueuePart:
         self.moved.add(part.moved.count, part.moved.first)
         self.unplaced.add(part.unplaced.count, part.unplaced.first)
         self.older.add(part.older.count, part.older.first)
-        self.kept += part.kept
+        self.unreadable += part.unreadable
         self.right |= part.right
         for name in ("missing", "wrong", "matched", "queue_offsets", "unread"):
             getattr(self, name).extend(getattr(part, name))
@@ -291,7 +291,7 @@ class QueueMatching:
         differs = matches & (words != expected[place]).any(axis=1)
         if differs.any():
             part.wrong.append((numbers[differs], expected[place[differs]]))
-        part.kept += int(np.count_nonzero(is_lost))
+        part.unreadable += int(np.count_nonzero(is_lost))
         part.right |= bool(matches.any())
         right = place[matches]
         has_entry = np.zeros(len(offsets), np.bool_)
@@ -387,14 +387,14 @@ class QueueMatching:
             return
         words = survey.read(part.rank, stop - part.rank)
         lost = ~is_blank(words) & in_ranges(physical_offsets(words), unread)
-        part.kept += int(np.count_nonzero(lost))
+        part.unreadable += int(np.count_nonzero(lost))
         if not survey.is_ordered:
             part.unread.append(part.rank + np.flatnonzero(lost))
         elif lost.any():
             part.solid = int(survey.numbers(part.rank, len(words))[lost][-1])
         part.rank = stop
 
-    def kept(self, part: QueuePart) -> KeptQueue:
+    def outcome(self, part: QueuePart) -> KeptQueue:
         """Return the entries to keep and to write, after the whole log was compared."""
         if self.survey is None:
             return KeptQueue(None, 0, part.tail)
@@ -444,7 +444,7 @@ class QueueMatching:
         # Dispatch gives entries consecutive numbers. So each entry gets its old number again only if the old numbers
         # have no gaps.
         is_certain = len(after) == int(after[-1]) + 1 - number and not part.moved.count
-        if self._is_light or part.kept or not is_certain or survey.found.has_bit_maps(number):
+        if self._is_light or part.unreadable or not is_certain or survey.found.has_bit_maps(number):
             return None
         tail = Tail(offset, number, number)
         return KeptQueue(None, number, tail if part.tail is None else tail.followed_by(part.tail))
