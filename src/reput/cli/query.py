@@ -267,7 +267,7 @@ def _ask_by_key(
         if compat and topic is not None:
             answer = ask_as_broker(reader, topic, key, begin, end, limit)
         else:
-            from reput.engine.stores import records_of_key
+            from reput.core import records_of_key
 
             result = records_of_key(reader, topic, key, begin, end, limit, after)
             answer = Answer.of(result)

@@ -799,6 +799,24 @@ class MessageStore(StoreReader):
         return message if is_same else None
 
 
+def records_of_key(
+    store: MessageStore,
+    topic: str | None,
+    key: str,
+    begin: int | None = None,
+    end: int | None = None,
+    limit: int | None = None,
+    after: int | None = None,
+) -> QueryRecords:
+    """Return the answer of `find_records`. If no message has an id in lower case, search for it in upper case."""
+    first, *further_spellings = spellings(key)
+    answer = store.find_records(topic, first, begin, end, limit, after)
+    for spelling in further_spellings if not answer.records else ():
+        then = store.find_records(topic, spelling, begin, end, limit, after)
+        answer = then._replace(coverage=joined([answer.coverage, then.coverage]))
+    return answer
+
+
 def _pull_past(
     pull_at: Callable[[int, _Skipped], _AnyPulled], place: QueuePlace, on_corrupt: OnUnreadable
 ) -> _AnyPulled:

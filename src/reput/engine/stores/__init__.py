@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from reput.engine.stores.find_operation import FoundMessage as FoundMessage
     from reput.engine.stores.find_operation import find as find
     from reput.engine.stores.find_operation import find_by as find_by
-    from reput.engine.stores.find_operation import records_of_key as records_of_key
     from reput.engine.stores.monitoring import GROUP_METRICS as GROUP_METRICS
     from reput.engine.stores.monitoring import STORE_METRICS as STORE_METRICS
     from reput.engine.stores.monitoring import nagios_lines as nagios_lines

@@ -22,7 +22,6 @@ from reput.core import (
     LogTail,
     MessageStore,
     NamedStore,
-    QueryRecords,
     QueryResult,
     ReaderOptions,
     TailFilter,
@@ -31,6 +30,7 @@ from reput.core import (
     coverage_fields,
     differs,
     joined,
+    records_of_key,
     wanted_tags,
 )
 from reput.engine.messages import message_fields
@@ -46,7 +46,6 @@ from reput.engine.stores.stores import (
 )
 from reput.errors import UsageError
 from reput.format.commit_log import MessageExt
-from reput.format.message_id import spellings
 
 StorePath = str | PathLike[str]
 # Number of stores queried at a time. Queries spend most time waiting for a disk or object storage.
@@ -384,24 +383,6 @@ class FindRequest:
         cursor = messages[self.limit - 1].physical_offset if len(messages) > self.limit else None
         coverage = tail.coverage(cursor)
         return QueryResult(tuple(messages[: self.limit]), cursor, coverage)
-
-
-def records_of_key(
-    store: MessageStore,
-    topic: str | None,
-    key: str,
-    begin: int | None = None,
-    end: int | None = None,
-    limit: int | None = None,
-    after: int | None = None,
-) -> QueryRecords:
-    """Return the answer of `find_records`. If no message has an id in lower case, search for it in upper case."""
-    first, *further_spellings = spellings(key)
-    answer = store.find_records(topic, first, begin, end, limit, after)
-    for spelling in further_spellings if not answer.records else ():
-        then = store.find_records(topic, spelling, begin, end, limit, after)
-        answer = then._replace(coverage=joined([answer.coverage, then.coverage]))
-    return answer
 
 
 def _by_text(
