@@ -12,9 +12,9 @@ from reput.base.config import StoreConfig
 from reput.core.query.message_store import MessageStore
 from reput.core.store.topics_file import topic_attributes
 from reput.engine.stores import open_store
-from reput.format.group_topics import consumer_group
 from reput.format.java_json import parse_java_json
 from reput.format.properties import decode_properties
+from reput.format.real_queue import consumer_group
 from reput.format.timer_log import recall_key, recalled_key
 from reput.format.transactions import check_times, decided_offsets
 from reput.wings.serve.broker.groups import SubscriptionGroups

@@ -17,7 +17,7 @@ import reput
 from reput.cli.main import main
 from reput.errors import StoreError, UsageError
 from reput.format.commit_log import SYS_FLAG_COMMIT, MessageExt, encode
-from reput.format.erasure import decode_stored
+from reput.format.erasure import ERASED_PROPERTY, decode_stored
 from reput.format.host import Host
 from reput.format.message_id import encode_offset_id
 from reput.format.properties import (
@@ -27,7 +27,6 @@ from reput.format.properties import (
     SCHEDULE_TOPIC,
     TRACE_TOPIC,
 )
-from reput.format.tombstone import ERASED_PROPERTY
 from reput.io.writer import remove_tree
 from reput.wings.lakes.request import ExportRequest
 from reput.wings.serve.remoting.commands import ResponseCode

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reput.format.group_topics import consumer_group
+from reput.format.real_queue import consumer_group
 
 POPPED = {"1ST_POP_TIME": "1"}
 

@@ -12,10 +12,10 @@ from reput.engine.messages.decode import decode_batch
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.java_string import decode_utf8
 from reput.format.properties import decode_properties
+from reput.kernels.entry_checks import step, sum_of_steps
 from reput.kernels.java_utf8 import WORST_GROWTH, put_text, same_text
 from reput.kernels.llvm import INTERPRETED
 from reput.kernels.properties_scan import next_separator
-from reput.kernels.queue_cover import step, sum_of_steps
 from tests.oracle import table
 from tests.oracle.forge import RecordFields, encode_record
 from tests.oracle.random_logs import LogOptions, random_log

@@ -151,7 +151,7 @@ def test_answers_are_the_compiled_ones(uncompiled: Ask, data: st.DataObject) -> 
         ("properties_scan", "is_blank", (array, first, last)),
         ("checksum", "crc32_after", (array, first, last, queue_id)),
         ("queue_table", "queue_number", (*table, array, first, last - first, queue_id, value)),
-        ("queue_cover", "step", (value, other, np.uint64(7))),
+        ("entry_checks", "step", (value, other, np.uint64(7))),
         ("index_chains", "item_seconds", (value, other)),
         ("index_proof", "check_slots", (words(value, other, queue_id), np.uint64(7))),
         ("entry_checks", "check_items", (items, 4, words(0, 0, 0))),

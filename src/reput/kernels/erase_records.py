@@ -1,4 +1,4 @@
-"""Overwrite bodies and properties of records in place, as `reput.format.tombstone` describes.
+"""Overwrite bodies and properties of records in place, as `reput.format.erasure` describes.
 
 A record keeps its length. If its properties have too little room for the tombstone, the body becomes shorter.
 """

@@ -20,7 +20,7 @@ from reput.errors import MissingExtraError, StoreError
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.io import RangeReader
-from reput.kernels.queue_cover import step, sum_of_steps
+from reput.kernels.entry_checks import step, sum_of_steps
 
 _MAX_QUEUES = 1 << 11
 _SELECTIVE_SHARE = 0.1  # Above this share of the file's bytes, reading the whole file is faster.

@@ -24,6 +24,7 @@ from reput.format.commit_log import (
     SYS_FLAG_STORE_HOST_V6,
     SYS_FLAG_TRANSACTION_MASK,
 )
+from reput.format.erasure import KEPT_PROPERTIES
 from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.format.properties import (
     CLUSTER,
@@ -35,7 +36,6 @@ from reput.format.properties import (
     WAIT,
 )
 from reput.format.record_crc import CRC_PROPERTY
-from reput.format.tombstone import KEPT_PROPERTIES
 from reput.io import Archive
 from reput.wings.archive.new_store import check_empty, new_store
 from reput.wings.archive.report import RestoreReport

@@ -16,8 +16,7 @@ from reput.engine.rebuild.warm_up import warm_up as warm_up_rebuild
 from reput.errors import StoreChangedError, StoreError
 from reput.format.bodies import is_compressed
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH, encode_blank, locate
-from reput.format.erasure import ErasedRecord
-from reput.format.tombstone import ERASED_PROPERTY, KEPT_PROPERTIES
+from reput.format.erasure import ERASED_PROPERTY, KEPT_PROPERTIES, ErasedRecord
 from reput.io import FileReader, OpenFile
 from reput.kernels.erase_records import SCRATCH_BYTES, erase_inner, erase_records, seal_records
 from reput.wings.erase.choosing import ChosenMessages

@@ -17,9 +17,9 @@ from reput.core import IndexEntries, IndexFileReader, MessageStore, newest_times
 from reput.engine.check import slots_by_chain_length
 from reput.errors import StoreError
 from reput.format.consume_queue import ENTRY_BYTES
-from reput.format.group_topics import consumer_group
 from reput.format.index_file import file_bytes
 from reput.format.properties import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from reput.format.real_queue import consumer_group
 from reput.kernels.counting import SAMPLE, count_slots
 from reput.wings.inspect.measuring.figures import (
     GroupFigures,

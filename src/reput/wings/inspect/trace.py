@@ -23,7 +23,6 @@ from reput.core import (
 )
 from reput.errors import UsageError
 from reput.format.commit_log import MessageExt
-from reput.format.group_topics import consumer_group
 from reput.format.java_string import joined_surrogates
 from reput.format.properties import (
     DISCARDED_HALF_TOPIC,
@@ -34,6 +33,7 @@ from reput.format.properties import (
     TIMER_TOPIC,
     UNIQ_KEY,
 )
+from reput.format.real_queue import consumer_group
 from reput.wings.inspect.tracing.life import (
     WAITING,
     Event,

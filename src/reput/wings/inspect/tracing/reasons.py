@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from reput.base import counted, format_duration, format_time, printable
-from reput.format.group_topics import is_pop_retry
 from reput.format.properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_ROLL_TIMES
+from reput.format.real_queue import is_pop_retry
 from reput.format.timer_log import recall_key, recalled_key
 from reput.format.trace_record import PUB, SUB_AFTER, SUB_BEFORE, TraceEntry, trace_entries
 from reput.format.transactions import check_times

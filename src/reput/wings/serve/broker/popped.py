@@ -20,7 +20,6 @@ from reput.core import MessageStore, facts_of
 from reput.errors import FormatError, StoreError
 from reput.format.commit_log import MessageExt
 from reput.format.file_names import CONSUMER_ORDER_FILE, KV_STORE_FOLDER
-from reput.format.group_topics import pop_retry_topics
 from reput.format.pop import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -37,6 +36,7 @@ from reput.format.pop import (
     decode_record,
 )
 from reput.format.properties import REAL_TOPIC, TIMER_TOPIC
+from reput.format.real_queue import pop_retry_topics
 from reput.io import RocksFolder
 from reput.wings.serve.broker.config_file import ConfigFile
 from reput.wings.serve.broker.lag import REVIVE_GROUP

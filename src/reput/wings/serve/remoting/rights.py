@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from reput.errors import FormatError, RemotingError
 from reput.format.commit_log import MessageExt, RecordError, decode
-from reput.format.group_topics import popped_topics
 from reput.format.properties import (
     DEAD_LETTER_TOPIC_PREFIX,
     DISCARDED_HALF_TOPIC,
@@ -19,6 +18,7 @@ from reput.format.properties import (
     SCHEDULE_TOPIC,
     SYSTEM_TOPIC_PREFIX,
 )
+from reput.format.real_queue import popped_topics
 
 PUB, SUB = 4, 8
 _FURTHER = INNER_MULTI_DISPATCH.encode()
