@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -10,7 +10,15 @@ import pytest
 
 import reput
 from reput.base import Finding
-from reput.core import IndexOf, IndexPart, KeyIndex, OffsetRange, register_index_form
+from reput.core import (
+    IndexOf,
+    IndexPart,
+    KeyIndex,
+    NamedKey,
+    OffsetRange,
+    TimeWindow,
+    register_index_form,
+)
 from reput.core.index import forms
 from reput.engine.writer.put.message import Message
 from reput.engine.writer.store_writer import StoreWriter
@@ -33,6 +41,11 @@ class OldHalf:
 
     def compared(self, within: OffsetRange) -> Iterator[tuple[int, OffsetRange | None]]:
         return self._whole.compared(within)
+
+    def lost_records(
+        self, names: Collection[NamedKey], window: TimeWindow | None
+    ) -> Iterator[tuple[NamedKey, OffsetRange]]:
+        return self._whole.lost_records(names, window)
 
     @property
     def newest_entry(self) -> int:

@@ -12,6 +12,7 @@ import pytest
 import reput
 from reput.base.tasks import SerialRunner
 from reput.core.log import known_ranges, range_scan, scan
+from reput.core.log.files import CommitLogFile
 from reput.core.log.known_file import TimedPiece
 from reput.core.query.by_time import messages_of_topic
 from reput.core.query.message_store import MessageStore
@@ -36,7 +37,7 @@ def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """Save store times also for small files: per few messages, or per file."""
     monkeypatch.setattr(scan, "_READ_BYTES", 2000)
     monkeypatch.setattr(range_scan, "_LEAST_PIECE_BYTES", request.param)
-    monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", 1)
+    monkeypatch.setattr(CommitLogFile, "LEAST_KEPT_BYTES", 1)
     monkeypatch.setattr(known_ranges, "_LEAST_GROWTH_BYTES", 1)
 
 

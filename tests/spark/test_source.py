@@ -70,12 +70,12 @@ def test_a_schema_is_a_projection_and_paths_may_be_several(
 def test_a_machine_that_compiles_first_is_told(
     golden: Golden, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "compile_meanwhile", lambda parts: True)
+    monkeypatch.setattr(reader, "start_compiling", lambda columns: True)
     reader_of(golden("basic").path).partitions()
     assert capsys.readouterr().err == (
         "reput: compiling kernels, once on this machine; the query waits for them\n"
     )
-    monkeypatch.setattr(session, "compile_meanwhile", lambda: True)
+    monkeypatch.setattr(session, "start_compiling", lambda: True)
     session.begin_compiling()
     assert "reput: compiling kernels in the background" in capsys.readouterr().err
     monkeypatch.undo()

@@ -675,9 +675,10 @@ class LogTail:
                 self._filter.topic, self._filter.key, self._filter.begin, self._filter.end,
                 limit=_PAGE, after=cursor,
             )  # fmt: skip
+            # Before the records, because a caller that has enough of them asks for no more.
+            self._evidence.answered(result.coverage)
             yield from filter(self._filter.takes, result.records)
             self.damage += result.coverage.unreadable
-            self._evidence.answered(result.coverage)
             cursor = result.cursor
 
     def _by_queue(self, queues: QueueTail, stop: int) -> Iterator[LocatedRecord]:
