@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, asdict, fields
 from datetime import UTC, datetime
 from html import escape
 from typing import Any, Self
@@ -25,7 +25,9 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all fields as values for `json.dumps`."""
-        raise NotImplementedError
+        # A result is a dataclass, or overrides this method.
+        fields: dict[str, Any] = asdict(self)  # type: ignore[call-overload]
+        return fields
 
     @property
     def headline(self) -> str:

@@ -1,4 +1,4 @@
-"""Define the command `reput check`, and its `--scrub`: check again and again in small steps."""
+"""Define the commands `reput check` and `reput prove`. `check --scrub` checks again and again in small steps."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 import time
 from collections.abc import Sequence
 from itertools import count
+from typing import Any
 
 import click
 
 from reput.base import Finding, Severity, printable
-from reput.cli.main import DAMAGED
+from reput.cli.main import DAMAGED, FOUND
 from reput.cli.many import (
     MONITORING,
     answer_stores,
@@ -27,13 +28,14 @@ from reput.cli.options import (
     config_options,
     given_config,
     queue_entries_option,
+    reader_options,
     runner_options,
     stores_argument,
 )
 from reput.cli.output import warn
 from reput.cli.progress import PhaseBars
 from reput.core import NamedStore
-from reput.engine.check import check, check_header, finding_fields, finding_lines
+from reput.engine.check import check, check_header, finding_fields, finding_lines, prove
 from reput.engine.stores import Chosen, stores_of
 from reput.errors import ReputError, UsageError
 
@@ -73,7 +75,7 @@ _LEAST_PASS_S = 3600.0
 @all_formats(
     "jsonl",
     "Output format; jsonl has one finding per line, nagios and prometheus are for monitoring.",
-    others=MONITORING,
+    further=MONITORING,
     row="kind",
 )
 def command(
@@ -213,3 +215,39 @@ def _scrub_store(store: NamedStore, rate: int | None, as_json: bool) -> Severity
     else:
         click.echo(f"{printable(store.name)}: {report.headline}")
     return report.severity
+
+
+@click.command(
+    "prove",
+    epilog="\b\nExample:\n  reput prove /data/store",
+)
+@stores_argument
+@reader_options
+@resume_option
+@runner_options
+@all_formats("json")
+def prove_command(
+    targets: GivenStores, layout: str, resume: str | None, runner: Chosen, **opening: Any
+) -> int:
+    """Prove which part of the log each IndexFile of STORE covers, and remember the proofs.
+
+    Queries and look-ups rely on these proofs. Without a proof they only spot-check an IndexFile.
+
+    An IndexFile covers a range of the log if every key of every message in it has an entry that a
+    look-up reaches. If the range has at most 64 MiB, all of it is read. For a larger range, all slots
+    and entries of the IndexFile are checked; the log is read only where entries are far apart and at
+    a thousand other positions. Proofs are kept in your cache folder (XDG_CACHE_HOME, or ~/.cache),
+    and are valid until the file or the log changes. The proof of a file that is open for writing is
+    not kept, as the file may change without a trace. The store is only read.
+
+    Several STOREs, or those of a fleet file, are examined in parallel, with one line of output per
+    store.
+
+    Exits with 3 if an IndexFile does not cover all of the log between its first and its last message.
+    """
+    store = targets.single
+    if store is None or resume is not None:
+        return answer_stores(prove, targets, layout, resume=resume, runner=runner, **opening)
+    report = prove(store, **opening)
+    click.echo(json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report))
+    return FOUND if report.is_complete else DAMAGED

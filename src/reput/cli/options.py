@@ -155,12 +155,12 @@ _NO_STORE = {
 
 def refuse_a_message(targets: GivenStores, advice: str = "reput find {store} {text}") -> None:
     """Raise UsageError if no STORE after the first is a path, because they are probably a key, an id or an offset."""
-    store, *others = targets.paths or ("",)
-    if targets.fleet is not None or not others or not os.path.isdir(store):
+    store, *texts = targets.paths or ("",)
+    if targets.fleet is not None or not texts or not os.path.isdir(store):
         return
-    if any(os.sep in text or Location.is_pattern(text) or os.path.exists(text) for text in others):
+    if any(os.sep in text or Location.is_pattern(text) or os.path.exists(text) for text in texts):
         return
-    text = " ".join(others)
+    text = " ".join(texts)
     command = advice.format(store=quote(store), text=quote(text))
     raise UsageError(f"{text!r} is not a STORE; to find a message: {command}")
 
@@ -270,7 +270,7 @@ def page_option(*, required: bool = False) -> Decorator:
     )
 
 
-def format_option(choices: Sequence[str], what: str, default: str | None = None) -> Decorator:
+def format_option(choices: Sequence[str], text: str, default: str | None = None) -> Decorator:
     """Add --format, given to the command as `layout`. docs/message-json.md defines jsonl and csv for all commands."""
     return click.option(
         "--format",
@@ -278,38 +278,38 @@ def format_option(choices: Sequence[str], what: str, default: str | None = None)
         type=click.Choice(choices),
         default=default,
         show_default=default is not None,
-        help=what,
+        help=text,
     )
 
 
 def all_formats(
     machine: Machine,
-    what: str = "Output format.",
+    text: str = "Output format.",
     *,
-    own: Collection[str] = (),
-    others: Sequence[str] = (),
+    native: Collection[str] = (),
+    further: Sequence[str] = (),
     row: str | None = None,
 ) -> Decorator:
-    """Add --format text|json|jsonl|csv; the command gets `layout`: text, `machine`, or a form in `own` or `others`.
+    """Add --format text|json|jsonl|csv; the command gets `layout`: text, `machine`, or a form in `native` or `further`.
 
     Args:
         machine: The form with objects that the command prints.
-        what: The help text.
-        own: Those of the four forms that the command prints itself, besides text and `machine`.
-        others: Further forms.
+        text: The help text.
+        native: Those of the four forms that the command prints itself, besides text and `machine`.
+        further: Further forms.
         row: See `run_as`.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
         def with_layout(*args: Any, layout: str, **options: Any) -> Any:
-            if layout in ("text", machine, *own, *others):
+            if layout in ("text", machine, *native, *further):
                 return command(*args, layout=layout, **options)
             from reput.cli.formats import run_as
 
             return run_as(layout, machine, row, partial(command, *args, layout=machine, **options))
 
-        return format_option((*FORMATS, *others), what, "text")(with_layout)
+        return format_option((*FORMATS, *further), text, "text")(with_layout)
 
     return decorate
 
@@ -329,12 +329,12 @@ charset_option = click.option(
     callback=_keep_charset,
     help="Charset of bodies that are shown as text, such as gb18030; a JSON body stays as stored.  [default: utf-8]",
 )
-message_options = together(all_formats("jsonl", own=("csv",)), csv_safe_option, charset_option)
+message_options = together(all_formats("jsonl", native=("csv",)), csv_safe_option, charset_option)
 """The options --format and --csv-safe of commands that print messages."""
 
 
 def report_format(
-    machine: Machine, what: str = "Output format.", row: str | None = None
+    machine: Machine, text: str = "Output format.", row: str | None = None
 ) -> Decorator:
     """Add --format as `all_formats` does; the command gets the flag `as_json` for its form with objects."""
 
@@ -343,7 +343,7 @@ def report_format(
         def with_flag(*args: Any, layout: str, **options: Any) -> Any:
             return command(*args, as_json=layout == machine, **options)
 
-        return all_formats(machine, what, row=row)(with_flag)
+        return all_formats(machine, text, row=row)(with_flag)
 
     return decorate
 
@@ -390,7 +390,7 @@ def given_config(
     settings: Mapping[str, int | str | None],
     *,
     writes: bool = False,
-    kept: Collection[str] = (),
+    unwritten: Collection[str] = (),
 ) -> StoreConfig | None:
     """Return the settings given by options, completed from the store's files. None if no option was given.
 
@@ -399,7 +399,7 @@ def given_config(
         broker_config: The broker's configuration file.
         settings: Settings by name; None for an option that was not given.
         writes: Whether the command writes files whose sizes the settings determine. If so, the sizes must be certain.
-        kept: Settings for files that the command does not write. These need not be certain.
+        unwritten: Settings for files that the command does not write. These need not be certain.
 
     Raises:
         UsageError: the files do not determine a size for certain, or an option is wrong.
@@ -414,7 +414,7 @@ def given_config(
     storage, path = storage_of(store)
     facts = facts_of(path, storage=storage)
     if writes:
-        facts.require_certain(but=[*named, *kept])
+        facts.require_certain(but=[*named, *unwritten])
     return config_from(None, facts.config, **settings) if named else None
 
 

@@ -162,7 +162,9 @@ def command(
     # Report a wrong path before searching for the settings. With --follow, the log may appear later.
     if not follow:
         log_bytes(store)
-    config = given_config(store, broker_config, sizes, writes=True, kept=KEPT_BY[options["only"]])
+    config = given_config(
+        store, broker_config, sizes, writes=True, unwritten=KEPT_BY[options["only"]]
+    )
     if follow:
         return _follow(
             store, str(output), as_json, config=config, split_size=split_size, runner=runner

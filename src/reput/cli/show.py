@@ -79,7 +79,7 @@ _SHOWN_APART = (KEYS, TAGS, UNIQ_KEY)
     shell_complete=complete_topics,
     help="Search for a unique key only in this topic.",
 )
-@all_formats("json", own=("csv",))
+@all_formats("json", native=("csv",))
 @charset_option
 @click.option("--body-only", is_flag=True, help="Write only the body, exactly as it is stored.")
 @reader_options

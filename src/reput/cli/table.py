@@ -49,7 +49,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "report": Entry(
             "reput.wings.inspect.command:report_command", "Write a store's findings and figures as one HTML page."),
         "diff": Entry("reput.wings.inspect.command:diff_command", "Compare two stores, or a store and an export."),
-        "prove": Entry("reput.cli.prove:command", "Prove which part of the log each IndexFile covers."),
+        "prove": Entry("reput.cli.check:prove_command", "Prove which part of the log each IndexFile covers."),
         "state": Entry(
             "reput.wings.fleet.state_command:state_command",
             "Show lag, open transactions, timers, pops, compacted and tiered messages."),

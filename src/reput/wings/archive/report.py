@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from reput.base import Report, counted, format_size, printable
 
@@ -52,9 +51,6 @@ class ArchiveReport(Report):
             yield f"damage: {printable(path)}; archived unchanged; `reput check` locates the damage"
         for note in self.notes:
             yield f"note: {printable(note)}"
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +131,6 @@ class VerifyReport(Report):
             count = counted(len(self.unused), "object is", "objects are")
             yield f"note: {count} unused; `reput archive` deletes unused objects that are a day old"
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RestoreReport(Report):
@@ -179,6 +172,3 @@ class RestoreReport(Report):
         yield f"  log       {format_size(self.log_bytes)}, from {self.begin:,} to {self.end:,}"
         if self.offsets_reset:
             yield f"note: {self.offsets_reset:,} committed offsets beyond the end of their queue were lowered to it"
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)

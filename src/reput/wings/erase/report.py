@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from reput.base import Report, counted, format_size, printable
 
@@ -129,6 +128,3 @@ class EraseReport(Report):
             yield f"note: {printable(note)}"
         if self.audit:
             yield f"  {'signed ' if self.is_signed else ''}record  {printable(self.audit)}"
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)

@@ -63,7 +63,7 @@ _threshold_options = together(
 @all_formats(
     "jsonl",
     "Output format; jsonl has one store per line, nagios and prometheus are for monitoring.",
-    others=MONITORING,
+    further=MONITORING,
     row="findings",
 )
 def fleet_command(

@@ -69,7 +69,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     help="Kind of DEST: a table, in a folder or at a URL of a bucket, or a file of JSON lines (- for "
     "stdout).  [default: parquet]",
 )
-@all_formats("json", "Output format of the summary.", own=("jsonl", "csv"))
+@all_formats("json", "Output format of the summary.", native=("jsonl", "csv"))
 @click.option(
     "--incremental",
     is_flag=True,
