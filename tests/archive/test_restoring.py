@@ -14,14 +14,16 @@ import pytest
 import reput
 from reput.errors import ReputError, StoreLockedError, StoreNotFoundError, UsageError
 from reput.format.file_names import RESTORING_FOLDER
+from reput.io import DISK
 from reput.io.archive import Archive
+from reput.io.local_disk import LocalDisk
 from reput.wings.archive import new_store
 from reput.wings.archive.report import RestoreReport
 from tests.golden.stores import GoldenStore
 
 Golden = Callable[[str], GoldenStore]
 _TOPIC = "Parent"
-_STEPS = ("make_folder", "rename", "delete", "write_durable", "sync_folder", "remove_tree")
+_STEPS = ("create_folder", "rename", "delete", "write_durable", "sync_folder", "remove_tree")
 
 
 class Killed(BaseException):
@@ -52,18 +54,18 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Steps]:
     """Return a function that lets the next restore be killed before step `at`. Changes of the destination are steps."""
 
     def begin(at: int) -> Steps:
-        found = Steps(at)
+        steps = Steps(at)
+        disk = LocalDisk()
         for name in _STEPS:
-            function = getattr(new_store, name)
-            function = getattr(function, "unwrapped", function)
+            function = getattr(DISK, name)
 
             def step(*args: Any, function: Callable[..., Any] = function) -> Any:
-                found()
+                steps()
                 return function(*args)
 
-            step.unwrapped = function  # type: ignore[attr-defined]
-            monkeypatch.setattr(new_store, name, step)
-        return found
+            setattr(disk, name, step)
+        monkeypatch.setattr(new_store, "DISK", disk)
+        return steps
 
     return begin
 

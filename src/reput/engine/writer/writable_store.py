@@ -46,7 +46,7 @@ class WritableStore(SharedStore, Closing):
         super().__init__(writer.path, config=writer.config)
         # Recovery has just found the end of the log that a broker would find, so readers need not search for it.
         with self.reader() as reader:
-            self._known_end.found = reader.commit_log.files, writer.end_offset
+            self._known_end.state = reader.commit_log.files, writer.end_offset
         writer.retention.on_expired.append(self.drop_expired)
 
     @classmethod
