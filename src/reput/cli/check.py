@@ -35,7 +35,7 @@ from reput.cli.options import (
 from reput.cli.output import warn
 from reput.cli.progress import PhaseBars
 from reput.core import NamedStore
-from reput.engine.check import check, check_header, finding_fields, finding_lines, prove
+from reput.engine.check import check, check_header, finding_fields, finding_lines
 from reput.engine.stores import Chosen, stores_of
 from reput.errors import ReputError, UsageError
 
@@ -245,6 +245,9 @@ def prove_command(
 
     Exits with 3 if an IndexFile does not cover all of the log between its first and its last message.
     """
+    # Late, because a quick check must not wait for the kernels that a proof needs.
+    from reput.engine.check import prove
+
     store = targets.single
     if store is None or resume is not None:
         return answer_stores(prove, targets, layout, resume=resume, runner=runner, **opening)
