@@ -1,8 +1,8 @@
 """The fields of a message. Tables, JSON, CSV, downloads and puts derive from this list, and docs are compared with it.
 
-A field is a column of the table, a field of JSON, or both. A new field of fixed size needs only a line in `FIELDS`, and
-in `JSON_FIELDS` if JSON has it. Any other field also needs a method of `reput.engine.messages.decode.Records` that
-fills the column, and for JSON an attribute of `reput.format.commit_log.MessageExt`.
+A field is a column of the table, a field of JSON, or both. A new column of fixed size needs only a line in `FIELDS`.
+Any other column also needs a method of `reput.engine.messages.decode.Records` that fills it. A field of JSON also needs
+its name in `JSON_FIELDS`, and an attribute of `reput.format.commit_log.MessageExt`.
 """
 
 from __future__ import annotations
