@@ -219,6 +219,26 @@ def test_the_server_answers_while_a_child_works_which_ends_when_the_client_leave
     asyncio.run(held(path, stopped, leave))
 
 
+def test_a_child_that_waited_and_does_not_answer_ends_when_the_client_leaves(
+    path: Path, begun: list[Any]
+) -> None:
+    async def leave(
+        client: httpx.AsyncClient, url: str, server: HttpServer, begun: list[Any]
+    ) -> None:
+        search = f"{url}/api/messages?contains=x"
+        assert (await client.get(search)).status_code == 200
+        (child,) = begun
+        os.kill(child.process.pid, signal.SIGSTOP)
+        task = asyncio.create_task(client.get(search))
+        await wait_in_loop(lambda: not children.CHILDREN._idle)
+        task.cancel()
+        await wait_in_loop(lambda: not running(begun))
+        assert (await client.get(search)).status_code == 200
+        assert len(begun) == 2
+
+    asyncio.run(held(path, begun, leave))
+
+
 @pytest.mark.parametrize("layout", ["json", "jsonl"])
 def test_the_end_of_the_server_ends_the_child(path: Path, stopped: list[Any], layout: str) -> None:
     async def end(

@@ -116,6 +116,14 @@ class _Child:
             )  # fmt: skip
         self.connection = Connection(ours.detach())
 
+    def answers(self) -> bool:
+        """Return whether a child that waited is still there. One that answers will wait again for a while."""
+        with suppress(EOFError, OSError):
+            self.connection.send(None)
+            self.connection.recv()
+            return True
+        return False
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -194,10 +202,15 @@ class Children:
                 return
             child = None
             try:
-                child = self._child()
-                if not search.begin(child):
-                    self._keep(child)
-                    return
+                while True:
+                    child, waited = self._child()
+                    # From here on `cancel` kills the child: one that does not answer holds up nobody for ever.
+                    if not search.begin(child):
+                        self._keep(child)
+                        return
+                    if not waited or child.answers():
+                        break
+                    child.end()
                 child.connection.send(search.job)
                 while not (step := child.connection.recv()).is_last:
                     search.steps.put(step)
@@ -216,19 +229,12 @@ class Children:
             self._keep(child)
             search.steps.put(step)
 
-    def _child(self) -> _Child:
-        """Return a child that waits for a search. Raises OSError if none can be started."""
-        while True:
-            with self._guard:
-                child = self._idle.pop() if self._idle else None
-            if child is None:
-                return _Child()
-            # Children without a search end by themselves. A child that answers will wait again for a while.
-            with suppress(EOFError, OSError):
-                child.connection.send(None)
-                child.connection.recv()
-                return child
-            child.end()
+    def _child(self) -> tuple[_Child, bool]:
+        """Return a child, and whether it waited. Raises OSError if none can be started."""
+        with self._guard:
+            if self._idle:
+                return self._idle.pop(), True
+        return _Child(), False
 
     def _keep(self, child: _Child) -> None:
         with self._guard:
