@@ -8,13 +8,13 @@ from __future__ import annotations
 import io
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.generate import MESSAGE_BYTES, records, write_store
-from benchmarks.result import Figure
+from benchmarks.result import Figure, best_of
 from reput import open_store
 from reput.engine.messages.json_codec import message_line
 from reput.engine.messages.message_lines import log_lines
@@ -37,7 +37,7 @@ def measure(folder: Path) -> Iterator[Figure]:
         yield from _form()
         write_store(store, _MESSAGES * MESSAGE_BYTES, 1 << 28)
         printed = _exported(store)
-        seconds = _core_s(_RUNS, lambda: _exported(store))
+        seconds = best_of(_RUNS, lambda: _exported(store), time.thread_time)
         yield Figure(_GROUP, "out: export", _MESSAGES / seconds, "lines/s", least=_LEAST)
         by_hand = b"".join(
             b'{"topic": "orders", "body": "{\\"total\\": %d}", "keys": ["o-%d"], "tags": "paid"}\n'
@@ -62,21 +62,11 @@ def _form() -> Iterator[Figure]:
     count = 10_000
     data = np.frombuffer(records(0, count, 0), np.uint8)
     positions = np.arange(count, dtype=np.int64) * MESSAGE_BYTES
-    seconds = _core_s(2 * _RUNS, lambda: list(log_lines(data, positions)))
+    seconds = best_of(2 * _RUNS, lambda: list(log_lines(data, positions)), time.thread_time)
     yield Figure(_GROUP, "out: records in memory", count / seconds, "lines/s", least=_LEAST)
     messages = [decode(data.data, at) for at in positions[:_SINGLE].tolist()]
-    seconds = _core_s(_RUNS, lambda: list(map(message_line, messages)))
+    seconds = best_of(_RUNS, lambda: list(map(message_line, messages)), time.thread_time)
     yield Figure(_GROUP, "out: message by message", _SINGLE / seconds, "lines/s")
-
-
-def _core_s(runs: int, work: Callable[[], object]) -> float:
-    """Return the processor time of this thread (seconds) in the fastest of some runs."""
-    times = []
-    for _ in range(runs):
-        begun = time.thread_time()
-        work()
-        times.append(time.thread_time() - begun)
-    return min(times)
 
 
 def _exported(store: Path) -> bytes:
@@ -90,4 +80,4 @@ def _put(target: Path, source: Path) -> float:
     shutil.rmtree(target, ignore_errors=True)
     with open_store(target, mode="rw") as store, open(source, "rb") as lines:
         put = LinesPut(store, None, lambda done, report: None)
-        return _core_s(1, lambda: put.run(lines))
+        return best_of(1, lambda: put.run(lines), time.thread_time)

@@ -16,8 +16,8 @@ from reput.core.queues.reader import BatchQueueReader, ExtensionFiles
 from reput.core.store.topics_file import batch_topics
 from reput.engine.five.compacted import CompactedLog, CompactedQueue
 from reput.engine.writer.recovery.batch_queues import BatchQueueFiles
-from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES
 from reput.format.commit_log import MessageExt, decode_located, encode, locate
+from reput.format.consume_queue import BATCH_ENTRY_BYTES
 from reput.format.consume_queue_ext import address_of, decode_unit, encode_unit
 from reput.format.file_names import offset_file_name
 from reput.format.host import Host

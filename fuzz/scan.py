@@ -24,7 +24,7 @@ from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.format.index_file import index_key, key_hash
 from reput.format.java_string import decode_utf8
 from reput.format.properties import decode_properties, index_keys, tags_code
-from reput.kernels.rows import new_rows
+from reput.kernels.jit import new_rows
 
 _MULTI = DispatchRules(multi_dispatch=True, lmq=True)
 _DELAYS_MS = list(DEFAULT_RULES.delays_ms)

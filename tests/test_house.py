@@ -41,7 +41,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 
 # Modules whose reports suggest commands with options.
 SUGGEST_COMMANDS = {
-    "engine/check/operation.py", "engine/check/repair_operation.py", "engine/rebuild/follow/operation.py",
+    "engine/check/operation.py", "engine/check/repair_operation.py",
     "engine/tables/lookup/operation.py", "wings/inspect/inspect_text.py", "wings/inspect/trace_text.py",
 }  # fmt: skip
 # Further modules of commands of wings.
@@ -146,7 +146,6 @@ WALKS = {
 }  # fmt: skip
 # Modules that may contain these texts, because they read other folders and files with numbers as names.
 OTHER_NUMBERS = {
-    "engine/five/compacted.py": "the copies that compaction makes", "engine/five/tiered.py": "tiered storage",
     "engine/check/repairing/places.py": "repairs", "wings/lakes/tables/parquet.py": "commits of a table",
 }  # fmt: skip
 
@@ -303,7 +302,7 @@ def test_a_face_offers_what_exists() -> None:
 
 # Names that rooms take from inside a package with a face. These numbers only shrink.
 INSIDE = {
-    "reput.engine.rebuild": 2,
+    "reput.engine.rebuild": 1,
     "reput.engine.stores": 1,
 }
 

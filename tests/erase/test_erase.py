@@ -12,9 +12,8 @@ import pytest
 import reput
 from reput.core.query.inner_batch import unwrap
 from reput.format.bodies import sent_body
-from reput.format.commit_log import SYS_FLAG_INNER_BATCH, MessageExt, decode
+from reput.format.commit_log import SYS_FLAG_INNER_BATCH, MessageExt, decode, record_crc_ok
 from reput.format.erasure import ERASED_PROPERTY, KEPT_PROPERTIES, decode_stored
-from reput.format.record_crc import record_crc_ok
 from tests.erase.search import places_of
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_FIVE, EVERY_STORE, GoldenStore

@@ -13,8 +13,7 @@ from reput.engine.rebuild.follow import driver
 from reput.engine.rebuild.follow import follower as followed_log
 from reput.engine.rebuild.follow.driver import follow_store
 from reput.engine.rebuild.follow.follower import Follower
-from reput.engine.rebuild.follow.report import FollowReport
-from reput.engine.rebuild.report import RebuildReport
+from reput.engine.rebuild.report import FollowReport, RebuildReport
 from reput.errors import UsageError
 from tests.follow.following import CONFIG, MADE, GrowingLog, assert_as_rebuilt
 from tests.rebuild.rebuilding import rebuild

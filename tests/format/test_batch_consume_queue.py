@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.format.batch_consume_queue import (
+from reput.format.consume_queue import (
     BATCH_ENTRY_BYTES,
+    ConsumeQueueEntry,
     batch_entry,
     decode_batch_entries,
     decode_batch_entry,
+    decode_entries,
     encode_batch_entry,
 )
-from reput.format.consume_queue import ConsumeQueueEntry, decode_entries
 from reput.format.consume_queue_ext import (
     UNIT_BYTES,
     ExtensionUnit,

@@ -9,9 +9,8 @@ import numpy.typing as npt
 import pytest
 
 from reput.format import commit_log
-from reput.format.batch_consume_queue import BATCH_ENTRY
 from reput.format.commit_log import HEAD, HEADS, INNER_HEAD, decode, locate
-from reput.format.consume_queue import ENTRY, decode_entry
+from reput.format.consume_queue import BATCH_ENTRY, ENTRY, decode_entry
 from reput.format.dtypes import (
     BATCH_ENTRY_DTYPE,
     ENTRY_DTYPE,
@@ -29,8 +28,8 @@ from reput.format.layout import Layout
 from reput.format.rocksdb_queue import VALUE
 from reput.kernels import entry_words
 from reput.kernels.integers import swap32
+from reput.kernels.jit import new_rows
 from reput.kernels.record_columns import PARTS_DTYPE, gather_i32, gather_i64, locate_parts
-from reput.kernels.rows import new_rows
 from tests.golden.stores import GoldenStore
 from tests.oracle.walk import read_log
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from reput.errors import FormatError
-from reput.format.parquet_footer import TAIL_BYTES, check_footer, footer_bytes
+from reput.format.parquet import TAIL_BYTES, check_footer, footer_bytes
 from reput.io.parquet import opened_parquet
 
 TABLE = pa.table(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reput.format.parquet_pages import pages_of
+from reput.format.parquet import pages_of
 
 _ROWS = 20_000
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import reput
 from reput.cli.main import DAMAGED
-from reput.format.record_crc import (
+from reput.format.commit_log import (
     encode_crc_property,
     record_crc,
     record_crc_ok,

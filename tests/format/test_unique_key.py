@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from reput.format.host import Host
-from reput.format.unique_key import UniqueKeys, unique_key_prefix
+from reput.format.message_id import UniqueKeys, unique_key_prefix
 
 
 def ms(*face: int) -> int:

@@ -14,7 +14,7 @@ from reput.base.tasks import SerialRunner
 from reput.core.queues.writer import ConsumeQueueWriter
 from reput.engine.rebuild.driver import rebuild_store
 from reput.format.dtypes import MESSAGE_DTYPE
-from reput.kernels.rows import new_rows
+from reput.kernels.jit import new_rows
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.oracle.consume_queue import ConsumeQueue as OracleQueue
@@ -55,7 +55,7 @@ def test_a_proof_by_interpreted_kernels_is_remembered(
 def test_a_message_held_back_is_a_row_for_interpreted_kernels_too(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; import numpy as np; "
-        "from reput.format.dtypes import MESSAGE_DTYPE; from reput.kernels.rows import new_rows; "
+        "from reput.format.dtypes import MESSAGE_DTYPE; from reput.kernels.jit import new_rows; "
         "from reput.engine.rebuild.write_files import _LastMessage; from reput.core.queues.writer import *; "
         "held, queue = _LastMessage(), ConsumeQueueWriter(Path(sys.argv[1]), 7); rows = new_rows(2, MESSAGE_DTYPE); "
         "rows['physical_offset'], rows['size'], rows['tags_code'] = [0, 10], 10, 0; "

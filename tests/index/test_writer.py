@@ -20,7 +20,7 @@ from reput.errors import StoreFailedError
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.format.index_file import decode_header
 from reput.io.disk import Disk
-from reput.kernels.rows import new_rows
+from reput.kernels.jit import new_rows
 from tests.small import SMALL
 
 CONFIG = replace(SMALL, hash_slots=7, index_items=100)

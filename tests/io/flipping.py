@@ -19,7 +19,7 @@ import pyarrow as pa
 from reput.base.words import first_line
 from reput.engine.tables.lookup.keys import Keys
 from reput.errors import ReputError
-from reput.format.parquet_footer import TAIL_BYTES, footer_bytes
+from reput.format.parquet import TAIL_BYTES, footer_bytes
 from reput.wings.lakes.merging import batches_of
 from reput.wings.lakes.tables.opening import ExportRows, ReadableDestination, open_export
 

@@ -15,7 +15,7 @@ import pytest
 
 from reput.engine.tables.lookup.keys import Keys
 from reput.errors import FormatError, UsageError
-from reput.format.parquet_footer import MOST_FOOTER_BYTES
+from reput.format.parquet import MOST_FOOTER_BYTES
 from reput.io.parquet import opened_parquet, parquet_dataset
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import FORMATS, export
@@ -87,8 +87,8 @@ def test_rows_that_take_no_bytes_are_refused(
     path, nulls = tmp_path / "keys.parquet", pa.nulls(500_000, pa.string())
     _write(path, {"topic": nulls, "key": nulls})
     parquet_dataset(path)
-    monkeypatch.setattr("reput.format.parquet_footer._LEAST_ROWS", 1000)
-    monkeypatch.setattr("reput.format.parquet_footer._ROWS_PER_BYTE", 100)
+    monkeypatch.setattr("reput.format.parquet._LEAST_ROWS", 1000)
+    monkeypatch.setattr("reput.format.parquet._ROWS_PER_BYTE", 100)
     assert path.stat().st_size < 4900
     with pytest.raises(UsageError, match=r"states more than [\d,]+ rows"):
         Keys.read(str(path))
@@ -96,7 +96,7 @@ def test_rows_that_take_no_bytes_are_refused(
         parquet_dataset(path)
 
 
-@pytest.mark.parametrize("where", ["reput.format.parquet_footer", "reput.io.parquet"])
+@pytest.mark.parametrize("where", ["reput.format.parquet", "reput.io.parquet"])
 def test_a_row_group_that_takes_all_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.kernels.index_chains import INDEX_COUNT, put_keys
-from reput.kernels.rows import new_rows
+from reput.kernels.jit import new_rows
 from tests.oracle.index_file import HEADER, ITEM, SLOT
 
 RawEntries = npt.NDArray[np.uint32]

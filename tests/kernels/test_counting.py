@@ -9,7 +9,7 @@ import numpy as np
 
 from reput.format.dtypes import ITEM_DTYPE, MESSAGE_DTYPE
 from reput.kernels.counting import SAMPLE, count_messages, count_slots
-from reput.kernels.rows import new_rows
+from reput.kernels.jit import new_rows
 
 PARTS, KEYS, TAGS = 5, 16, 8
 BEGIN_MS, PART_MS = 1000, 100

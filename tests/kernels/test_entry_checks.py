@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reput.kernels.entry_checks import check_items, entries_follow, written_entries
 from reput.kernels.index_chains import put_keys
-from reput.kernels.rows import new_rows
+from reput.kernels.jit import new_rows
 
 SLOTS, ITEMS = 37, 3000
 MESSAGE = np.dtype([("physical_offset", np.int64), ("store_timestamp", np.int64)])

@@ -22,8 +22,8 @@ from reput.kernels.entry_matches import (
     match_items,
     match_queue_entries,
 )
+from reput.kernels.jit import new_rows
 from reput.kernels.llvm import INTERPRETED
-from reput.kernels.rows import new_rows
 from tests.slow import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reput.kernels.jit import new_rows
 from reput.kernels.json_messages import PADDING, SPANS_DTYPE, parse_lines
 from reput.kernels.record_layout import PUT_DTYPE
-from reput.kernels.rows import new_rows
 from tests.messages.test_line_columns import damaged, lines
 
 

@@ -14,8 +14,8 @@ from reput.format.index_file import index_key
 from reput.format.index_file import key_hash as plain_hash
 from reput.format.java_string import encode_utf8
 from reput.kernels import key_match as kernel
+from reput.kernels.jit import new_rows
 from reput.kernels.llvm import INTERPRETED
-from reput.kernels.rows import new_rows
 from tests.oracle.forge import write_store
 from tests.oracle.random_logs import LogOptions, random_log
 

@@ -12,7 +12,7 @@ from reput.engine.rebuild.batch_file import BatchFileWriter, read_batches
 from reput.engine.rebuild.queue_runs import new_runs
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.io.writer import FileWriter
-from reput.kernels.rows import new_rows
+from reput.kernels.jit import new_rows
 
 _SPANS = {0: 0, 1: 2**8 - 1, 2: 2**16 - 1, 4: 2**32 - 1, 8: 2**64 - 1}
 

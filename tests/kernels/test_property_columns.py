@@ -9,9 +9,9 @@ from reput.format.java_string import decode_utf8
 from reput.format.properties import decode_properties
 from reput.kernels import property_columns as kernel
 from reput.kernels.java_utf8 import WORST_GROWTH
+from reput.kernels.jit import new_rows
 from reput.kernels.llvm import INTERPRETED
 from reput.kernels.record_columns import PARTS_DTYPE
-from reput.kernels.rows import new_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 

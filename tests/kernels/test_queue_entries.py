@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
+from reput.kernels.jit import new_rows
 from reput.kernels.llvm import INTERPRETED
 from reput.kernels.queue_entries import (
     MAX_QUEUE_OFFSET,
@@ -16,7 +17,6 @@ from reput.kernels.queue_entries import (
     group_entries,
     summarize_runs,
 )
-from reput.kernels.rows import new_rows
 from tests.oracle.consume_queue import ENTRY, ConsumeQueue
 from tests.slow import examples
 

@@ -14,8 +14,8 @@ from reput.format.commit_log import (
     join_record,
     record_bytes,
 )
+from reput.kernels.jit import new_rows
 from reput.kernels.record_layout import PUT_DTYPE, joined_bytes, lay_out_records, write_unique_keys
-from reput.kernels.rows import new_rows
 
 STORE_HOST = bytes(range(8))
 

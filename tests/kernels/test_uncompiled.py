@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from reput.kernels.integers import bits_of, wrapped_difference, wrapped_sum
 from reput.kernels.java_hash import hash_unit
+from reput.kernels.jit import new_rows
 from reput.kernels.llvm import INTERPRETED
 from reput.kernels.queue_table import new_queue_table, queue_number
-from reput.kernels.rows import new_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 

@@ -11,9 +11,9 @@ from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.format.java_string import decode_utf8
 from reput.kernels import record_walk as kernel
 from reput.kernels.commit_log_scan import scan_records
+from reput.kernels.jit import new_rows
 from reput.kernels.places_scan import scan_places
 from reput.kernels.queue_table import QueueTable, grown, new_queue_table
-from reput.kernels.rows import new_rows
 from tests.oracle.consume_queue import multi_dispatch
 from tests.oracle.index_file import key_hash
 from tests.oracle.records import (

@@ -17,8 +17,8 @@ from reput.engine.writer.put.message import Message, properties_string
 from reput.format.commit_log import body_crc
 from reput.format.host import Host
 from reput.format.message_fields import PUT_NAMES
+from reput.format.message_id import UniqueKeys
 from reput.format.properties import decode_properties
-from reput.format.unique_key import UniqueKeys
 from reput.testing.builders import MESSAGE
 from reput.testing.strategies import hosts, int32, int64
 

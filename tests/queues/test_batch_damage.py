@@ -14,8 +14,7 @@ from reput.core.query.tail import LogTail, TailFilter
 from reput.core.queues.queue_index import LostEntriesError
 from reput.core.queues.reader import BatchQueueReader
 from reput.errors import MessageNotFoundError, StoreError
-from reput.format.batch_consume_queue import batch_entry, encode_batch_entry
-from reput.format.consume_queue import ConsumeQueueEntry
+from reput.format.consume_queue import ConsumeQueueEntry, batch_entry, encode_batch_entry
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.slow import examples

@@ -29,7 +29,7 @@ from reput.format.consume_queue_ext import (
     encode_unit,
 )
 from reput.format.dtypes import MESSAGE_DTYPE
-from reput.kernels.rows import new_rows
+from reput.kernels.jit import new_rows
 from tests.crash.power import Power
 from tests.oracle.consume_queue import ENTRY
 from tests.oracle.consume_queue import ConsumeQueue as OracleQueue

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from reput.base.config import StoreConfig
-from reput.engine.rebuild.follow.operation import follow
+from reput.engine.rebuild import follow_log
 from reput.engine.rebuild.report import RebuildReport
 from reput.engine.stores import open_store
 from reput.engine.writer.put.message import Message
@@ -179,7 +179,7 @@ def _follow(store: Path, command: str, before: Messages) -> Outcome:
     try:
         # The first run builds the indexes, and the second one continues them.
         for stop in (Event(), Event()):
-            report = follow(
+            report = follow_log(
                 store, output, runner="serial", stop=stop, on_rebuilt=rebuilt,
                 on_resume=lambda report: stop.set(),  # noqa: B023
             )  # fmt: skip

@@ -10,7 +10,7 @@ import reput.spark
 _MODULES = {
     "coverage_of": "bulk_lookup",
     "export": "reput.spark.on_spark",
-    "follow": "following",
+    "follow": "reput.spark.on_spark",
     "lookup": "bulk_lookup",
     "rebuild": "reput.spark.on_spark",
     "register": "source",

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import reput
 import reput.spark
-from reput.spark.stream_limits import HAS_LIMITS
+from reput.spark.versions import HAS_LIMITS
 from tests.docs.pages import CHECKOUT
 from tests.docs.readme import python_examples
 from tests.golden.stores import GoldenStore

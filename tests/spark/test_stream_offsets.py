@@ -16,7 +16,7 @@ from reput.spark import stream
 from reput.spark.options import read_options
 from reput.spark.partitions import LogPartition
 from reput.spark.stream import LogStream, Offset
-from reput.spark.stream_limits import ReadAllAvailable
+from reput.spark.versions import ReadAllAvailable
 from tests.oracle.forge import Files, RecordFields, forge_log, write_store
 
 FILE_BYTES = 1 << 14

@@ -14,8 +14,8 @@ from reput.engine.writer.put.message import Message
 from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.engine.writer.threads import Health
 from reput.format.host import Host
+from reput.format.message_id import UniqueKeys
 from reput.format.properties import UNIQ_KEY, decode_properties, encode_properties
-from reput.format.unique_key import UniqueKeys
 from reput.io.disk import Disk
 from tests.golden.stores import GoldenStore
 from tests.oracle.records import Record, decode

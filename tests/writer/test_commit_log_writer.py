@@ -14,7 +14,7 @@ from reput.engine.writer.put.gather import from_messages
 from reput.engine.writer.put.message import Message, PutResult
 from reput.errors import MessageRefusedError
 from reput.format.host import Host
-from reput.format.unique_key import UniqueKeys
+from reput.format.message_id import UniqueKeys
 from tests.golden.stores import GoldenStore
 from tests.writer.golden_puts import STORE_HOST, golden_puts, new_writer, store_config
 

@@ -17,7 +17,7 @@ from reput.engine.writer.put.message import Message, PutResult
 from reput.engine.writer.put.results import PutResults
 from reput.errors import MessageRefusedError
 from reput.format.host import Host
-from reput.format.unique_key import UniqueKeys
+from reput.format.message_id import UniqueKeys
 from tests.slow import examples
 from tests.writer.golden_puts import STORE_HOST, new_writer
 

@@ -17,8 +17,13 @@ from reput.core.store.parts import parts_of
 from reput.engine.check.run import check_store
 from reput.engine.writer.put.message import Message
 from reput.errors import MessageRefusedError, StoreError, UsageError
-from reput.format.commit_log import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, decode
-from reput.format.record_crc import record_crc_ok, stated_record_crc
+from reput.format.commit_log import (
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
+    decode,
+    record_crc_ok,
+    stated_record_crc,
+)
 from reput.io.storage import LOCAL
 from tests.cli.running import reput as run
 from tests.five import CONFIG, batch_entries, inner_batch, write_topics

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from reput.base.lazy import face as face
 from reput.base.lazy import late as late
 from reput.base.lazy import offers as offers
+from reput.base.lazy import require as require
 
 if TYPE_CHECKING:
     from reput.base.arguments import Time as Time

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from reput.base.arguments import check_fields
 from reput.errors import StoreAccessError, StoreNotFoundError, UsageError
-from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES
-from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.consume_queue import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from reput.format.index_file import file_bytes
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"

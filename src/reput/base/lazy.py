@@ -1,13 +1,18 @@
-"""Define faces: a package offers names of its modules, and imports a module when one of its names is first used."""
+"""Import modules late: those of a package that offers names (its face), and optional libraries.
+
+A package with a face imports a module when one of its names is first used.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
+
+from reput.errors import MissingExtraError
 
 _OFFER = re.compile(r"^    from (\S+) import \(?\s*\w+ as (\w+)", re.MULTILINE)
 
@@ -42,3 +47,11 @@ def face(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
 def late(module: str, name: str) -> Callable[[], Any]:
     """Return a function that returns an attribute of a module, which is imported at the first call."""
     return lambda: getattr(import_module(module), name)
+
+
+def require(library: str, reason: str, arguments: Sequence[str] = ()) -> Any:
+    """Import and return an optional library. Raises MissingExtraError with this reason if it is not installed."""
+    try:
+        return import_module(library)
+    except ImportError:
+        raise MissingExtraError(reason, arguments=arguments) from None

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from reput.cli.options import open_from as open_from
     from reput.cli.options import own as own
     from reput.cli.options import owner_options as owner_options
-    from reput.cli.options import page_option as page_option
     from reput.cli.options import queue_entries_option as queue_entries_option
     from reput.cli.options import read_store_argument as read_store_argument
     from reput.cli.options import reader_options as reader_options
@@ -61,13 +60,11 @@ if TYPE_CHECKING:
     from reput.cli.options import together as together
     from reput.cli.options import writer_settings as writer_settings
     from reput.cli.output import advise_on_topic as advise_on_topic
-    from reput.cli.output import check_page as check_page
     from reput.cli.output import console as console
     from reput.cli.output import emit as emit
     from reput.cli.output import print_json_lines as print_json_lines
     from reput.cli.output import print_rows as print_rows
     from reput.cli.output import warn as warn
-    from reput.cli.output import write_page as write_page
     from reput.cli.progress import PhaseBars as PhaseBars
     from reput.cli.progress import StoresBar as StoresBar
     from reput.cli.progress import export_bar as export_bar

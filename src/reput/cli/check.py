@@ -35,6 +35,7 @@ from reput.cli.options import (
 from reput.cli.output import warn
 from reput.cli.progress import PhaseBars
 from reput.core import NamedStore
+from reput.engine import check as engine_check
 from reput.engine.check import check, check_header, finding_fields, finding_lines
 from reput.engine.stores import Chosen, stores_of
 from reput.errors import ReputError, UsageError
@@ -195,9 +196,6 @@ def _scrub_stores(
 
 
 def _scrub_store(store: NamedStore, rate: int | None, as_json: bool) -> Severity | None:
-    # Import this late, because it loads the kernels, which a quick check does not need.
-    from reput.engine.check import DEFAULT_RATE, scrub
-
     path, settings = store.arguments()
 
     def show(finding: Finding) -> None:
@@ -208,7 +206,9 @@ def _scrub_store(store: NamedStore, rate: int | None, as_json: bool) -> Severity
                 click.echo(line)
 
     config = settings.get("config")
-    report = scrub(path, rate=rate or DEFAULT_RATE, config=config, on_finding=show)
+    report = engine_check.scrub(
+        path, rate=rate or engine_check.DEFAULT_RATE, config=config, on_finding=show
+    )
     if as_json:
         fields = {name: value for name, value in report.as_dict().items() if name != "findings"}
         click.echo(json.dumps({**fields, "store": store.name}))
@@ -245,12 +245,11 @@ def prove_command(
 
     Exits with 3 if an IndexFile does not cover all of the log between its first and its last message.
     """
-    # Late, because a quick check must not wait for the kernels that a proof needs.
-    from reput.engine.check import prove
-
     store = targets.single
     if store is None or resume is not None:
-        return answer_stores(prove, targets, layout, resume=resume, runner=runner, **opening)
-    report = prove(store, **opening)
+        return answer_stores(
+            engine_check.prove, targets, layout, resume=resume, runner=runner, **opening
+        )
+    report = engine_check.prove(store, **opening)
     click.echo(json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report))
     return FOUND if report.is_complete else DAMAGED

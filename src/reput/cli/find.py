@@ -17,6 +17,8 @@ from reput.cli.options import (
     refuse_a_message,
     time_window_options,
 )
+from reput.cli.query import ask_store, ask_stores
+from reput.engine.stores import FindRequest
 from reput.errors import UsageError
 
 
@@ -64,9 +66,6 @@ def command(
 
     Exits with 1 if nothing was found, with 3 if a part of a log or index, or a store, could not be read.
     """
-    from reput.cli.query import ask_store, ask_stores
-    from reput.engine.stores import FindRequest
-
     check_window(begin, end)
     if not text.strip():
         raise UsageError("TEXT is empty: pass a key, an id, an offset or TOPIC/QUEUE/OFFSET")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from reput import __version__, errors
-from reput.base import printable
+from reput.base import did_you_mean, printable
 from reput.cli.table import COMMANDS, REMOVED, SECTIONS, STATE, TIME_HELP
 from reput.errors import ReputError
 from reput.io import OpenFiles
@@ -89,7 +89,6 @@ class LazyGroup(click.Group):
         # An unknown command may be a command of RocketMQ's tool mqadmin, typed by habit. `advice` names the reput
         # command to use instead.
         if args and args[0][:1] != "-" and args[0] not in COMMANDS:
-            from reput.base import did_you_mean
             from reput.cli.mqadmin import advice
 
             name = args[0]

@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from reput.base import Severity
+from reput.base import Report, Severity
 from reput.cli.main import DAMAGED, FOUND, UNREAD, WARNED
 from reput.cli.options import GivenStores
 from reput.cli.output import print_json_lines, stderr_is_terminal
+from reput.core import NamedStore
+from reput.engine import stores as engine_stores
 from reput.errors import UsageError
-
-if TYPE_CHECKING:
-    from reput.base import Report
-    from reput.core import NamedStore
-    from reput.engine.stores import StoreAnswer, StoresReport
 
 MONITORING = ("nagios", "prometheus")
 
@@ -71,7 +68,9 @@ def answer_stores(
     fail_on: str = "warning",
     resume: str | None = None,
     rows: Callable[[Report], Iterable[dict[str, Any]]] = lambda report: (),
-    lines: Callable[[StoresReport[Any]], Iterable[str]] = lambda report: report.lines(),
+    lines: Callable[[engine_stores.StoresReport[Any]], Iterable[str]] = lambda report: (
+        report.lines()
+    ),
     **options: Any,
 ) -> int:
     """Run an operation over several stores, print one answer, and return the exit code.
@@ -88,41 +87,36 @@ def answer_stores(
         options: Further arguments of `over_stores`.
     """
     from reput.cli.progress import StoresBar
-    from reput.engine.stores import over_stores
 
     stores = targets.named() if isinstance(targets, GivenStores) else targets
     with StoresBar(len(stores)) as advance:
 
-        def on_answer(answer: StoreAnswer[Any]) -> None:
+        def on_answer(answer: engine_stores.StoreAnswer[Any]) -> None:
             advance(answer)
             if layout == "jsonl" and answer.report is not None:
                 with advance.aside():
                     print_json_lines({"store": answer.store, **row} for row in rows(answer.report))
 
-        report = over_stores(operation, stores, on_answer=on_answer, resume=resume, **options)
+        report = engine_stores.over_stores(
+            operation, stores, on_answer=on_answer, resume=resume, **options
+        )
     return _print_stores(report, layout, fail_on, lines)
 
 
 def _print_stores(
-    report: StoresReport[Any],
+    report: engine_stores.StoresReport[Any],
     layout: str,
     fail_on: str,
-    lines: Callable[[StoresReport[Any]], Iterable[str]],
+    lines: Callable[[engine_stores.StoresReport[Any]], Iterable[str]],
 ) -> int:
     """Print the report of several stores, and return the exit code."""
-    from reput.engine.stores import StoreState
-
     if layout == "nagios":
-        from reput.engine.stores import nagios_lines, nagios_status
-
-        status, code = nagios_status(report, Severity(fail_on))
-        for line in nagios_lines(report, status):
+        status, code = engine_stores.nagios_status(report, Severity(fail_on))
+        for line in engine_stores.nagios_lines(report, status):
             click.echo(line)
         return code
     if layout == "prometheus":
-        from reput.engine.stores import prometheus_lines
-
-        for line in prometheus_lines(report.answers):
+        for line in engine_stores.prometheus_lines(report.answers):
             click.echo(line)
     elif layout == "json":
         click.echo(json.dumps(report.as_dict()))
@@ -134,7 +128,7 @@ def _print_stores(
         for line in lines(report):
             click.echo(line)
     # A store that could not be read may be damaged, so this counts more than a warning.
-    if report.counts[StoreState.NOT_READ] and report.severity is not Severity.DAMAGE:
+    if report.counts[engine_stores.StoreState.NOT_READ] and report.severity is not Severity.DAMAGE:
         return UNREAD
     return code_of(report.severity, fail_on)
 

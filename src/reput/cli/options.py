@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reput import core
 from reput.base import (
     StoreConfig,
     format_time,
@@ -21,7 +22,9 @@ from reput.base import (
     parse_time,
     printable,
 )
+from reput.cli.output import CHARSET
 from reput.core import NamedStore, StoreLog, facts_of, split_logs, with_archive, with_logs
+from reput.engine import stores as engine_stores
 from reput.errors import UsageError
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
@@ -32,11 +35,7 @@ from reput.format.file_names import (
 from reput.io import Location, storage_of
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from reput.cli.formats import Machine
-    from reput.core import MessageStore
-    from reput.engine.stores import RunnerName
     from reput.engine.writer import WritableStore
 
 FORMATS = ("text", "json", "jsonl", "csv")
@@ -122,9 +121,7 @@ class GivenStores:
 
         Raises UsageError, StoreNotFoundError, StoreAccessError.
         """
-        from reput.engine.stores import stores_of
-
-        stores = stores_of([*listed_in(self.fleet), *self.paths], limit_s=limit_s)
+        stores = engine_stores.stores_of([*listed_in(self.fleet), *self.paths], limit_s=limit_s)
         return stores if self.archive is None else [replace(stores[0], archive=self.archive)]
 
 
@@ -259,17 +256,6 @@ csv_safe_option = click.option(
 )
 
 
-def page_option(*, required: bool = False) -> Decorator:
-    """Return the option --output FILE."""
-    return click.option(
-        "--output",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        required=required,
-        help="The HTML file to write; an existing file is replaced.",
-    )
-
-
 def format_option(choices: Sequence[str], text: str, default: str | None = None) -> Decorator:
     """Add --format, given to the command as `layout`. docs/message-json.md defines jsonl and csv for all commands."""
     return click.option(
@@ -315,11 +301,8 @@ def all_formats(
 
 
 def _keep_charset(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    from reput.cli.output import CHARSET
-    from reput.core import charset_name
-
     if value is not None:
-        ctx.meta[CHARSET] = charset_name(value)
+        ctx.meta[CHARSET] = core.charset_name(value)
 
 
 charset_option = click.option(
@@ -348,12 +331,8 @@ def report_format(
     return decorate
 
 
-def complete_topics(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
+def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Return the topics of the store that precedes the option on the command line."""
-    from click.shell_completion import CompletionItem
-
     # click stops parsing at the incomplete option. The arguments before it are only in ctx.args.
     paths = ctx.params.get("store") or ctx.params.get("stores") or tuple(ctx.args)
     topics: set[str] = set()
@@ -362,7 +341,7 @@ def complete_topics(
             folder = os.path.join(store, kind)
             if os.path.isdir(folder):
                 topics.update(entry.name for entry in os.scandir(folder) if entry.is_dir())
-    return [CompletionItem(topic) for topic in sorted(topics) if topic.startswith(incomplete)]
+    return [topic for topic in sorted(topics) if topic.startswith(incomplete)]
 
 
 def open_from(
@@ -371,11 +350,9 @@ def open_from(
     hash_slots: int | None,
     index_items: int | None,
     index: str | None,
-) -> MessageStore:
+) -> core.MessageStore:
     """Open a store to read it. Raises the errors of `reput.engine.stores.open_store`."""
-    from reput.engine.stores import open_store
-
-    return open_store(
+    return engine_stores.open_store(
         store,
         broker_config=broker_config,
         hash_slots=hash_slots,
@@ -508,15 +485,13 @@ def check_window(begin_ms: int | None, end_ms: int | None) -> None:
         )
 
 
-def runner_options_of(default: RunnerName, text: str) -> Decorator:
+def runner_options_of(default: engine_stores.RunnerName, text: str) -> Decorator:
     """Return a decorator that adds --runner and --master; the command gets them as `runner`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
         def with_runner(*args: Any, runner: str, master: str | None, **options: Any) -> Any:
-            from reput.engine.stores import Chosen
-
-            choice = Chosen(runner, master, partial(click.echo, err=True))
+            choice = engine_stores.Chosen(runner, master, partial(click.echo, err=True))
             return command(*args, runner=choice, **options)
 
         return together(
@@ -555,13 +530,11 @@ def own(
 
     Raises StoreNotFoundError, StoreLockedError if a broker runs on it, and the errors of `open_store`.
     """
-    from reput.engine.stores import open_store
-
     Location.refuse_url(store)
     StoreLog(store).list()  # Fail if the store does not exist, because open_store would create it.
     config = given_config(store, broker_config, sizes, writes=True)
     settings = writer_settings(broker_config) | {"as_broker": as_broker}
-    return open_store(store, mode="rw", config=config, **settings)
+    return engine_stores.open_store(store, mode="rw", config=config, **settings)
 
 
 def writer_settings(broker_config: str | None) -> dict[str, Any]:

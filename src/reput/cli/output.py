@@ -8,13 +8,11 @@ import re
 import select
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from reput.base import PIPED_WIDTH, lines_of, nearest_first, printable
-from reput.errors import UsageError
+from reput.base import PIPED_WIDTH, lines_of, nearest_first, printable, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -80,8 +78,6 @@ def warn(*lines: object) -> None:
 
 def print_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
     """Print each row as a JSON object on a line of its own. Characters without a glyph are escaped."""
-    from reput.base import visible
-
     for row in rows:
         click.echo(visible(json.dumps(row, ensure_ascii=False)))
 
@@ -143,36 +139,3 @@ def advise_on_key(key: str) -> None:
             f"if this is {len(parts)} keys, query them one by one (--key {parts[0]}), or all at "
             f"once with reput lookup"
         )
-
-
-def check_page(output: str, stores: Iterable[str]) -> None:
-    """Raise UsageError if the page would be written into a store, or if its folder is missing."""
-    path = _place(output)
-    if not path.parent.is_dir():
-        raise UsageError(f"--output {output}: {path.parent} is not a folder")
-    for store in stores:
-        if path.is_relative_to(Path(store).resolve()):
-            raise UsageError(f"--output {output}: is in the store {store}, which is only read")
-
-
-def write_page(output: str, page: str) -> None:
-    """Write the page, completely or not at all, and print its place. Raises StoreAccessError."""
-    from reput.io import DISK, Disk
-
-    place = _place(output)
-    with DISK.writing_to(place):
-        Disk().replace(place, page.encode("utf-8", "backslashreplace"))
-    click.echo(f"Wrote {printable(output)}", err=True)
-
-
-def _place(output: str) -> Path:
-    """Return the real path of the file to write. Raises UsageError if root would write to a link of another user.
-
-    Otherwise, a user could link the path to a system file, which root would overwrite.
-    """
-    from reput.io import DISK
-
-    path = Path(output)
-    if path.is_symlink() and os.geteuid() == 0 and path.lstat().st_uid != 0:
-        raise UsageError(f"--output {output}: is another user's link, which root does not follow")
-    return Path(DISK.real_path(output))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from reput import core
 from reput.base import counted, format_time, printable
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.many import stores_bar
@@ -31,14 +32,12 @@ from reput.cli.query_view import (
     print_jsonl,
     table_printer,
 )
+from reput.engine import stores as engine_stores
 from reput.engine.messages import RecordLines
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format.commit_log import read_size_and_physical_offset
+from reput.format.java_integer import decimal_number
 from reput.io import Location
-
-if TYPE_CHECKING:
-    from reput.core import Coverage, LocatedRecord, MessageStore, QueryRecords
-    from reput.engine.stores import FindRequest
 
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -52,23 +51,21 @@ class Answer:
     damage: lines about unreadable parts
     """
 
-    records: Sequence[LocatedRecord]
+    records: Sequence[core.LocatedRecord]
     remarks: Sequence[str]
     damage: Sequence[str]
     is_incomplete: bool
 
     @classmethod
-    def of(cls, result: QueryRecords) -> Answer:
+    def of(cls, result: core.QueryRecords) -> Answer:
         """Return an answer that `MessageStore.find_records` found, with its coverage."""
-        from reput.core import answer_in_words
-
-        remarks = list(answer_in_words(result, "--after"))
+        remarks = list(core.answer_in_words(result, "--after"))
         damage = [str(lost) for lost in result.coverage.unreadable]
         return cls(result.records, remarks, damage, not result.is_complete)
 
 
 def ask_as_broker(
-    store: MessageStore,
+    store: core.MessageStore,
     topic: str,
     key: str,
     begin: int | None,
@@ -123,7 +120,7 @@ def _count_in_words(count: int, is_limited: bool) -> str:
     return f"{messages}, and there are older ones." if is_limited else f"{messages}."
 
 
-def advise_to_prove(coverage: Coverage, store: str) -> None:
+def advise_to_prove(coverage: core.Coverage, store: str) -> None:
     """Print advice on stderr if an answer relies on IndexFiles that were only spot-checked."""
     count = coverage.spot_checked_files
     if count:
@@ -217,12 +214,7 @@ def command(
     """
     check_window(begin, end)
     refuse_a_message(targets)
-    if (
-        message_id is not None
-        and message_id.isascii()
-        and message_id.isdigit()
-        and len(message_id) < 20
-    ):
+    if message_id is not None and decimal_number(message_id, 19) is not None:
         raise UsageError(
             f"--id {message_id}: is an offset, not an id: reput show STORE {message_id}"
         )
@@ -236,9 +228,7 @@ def command(
     if store is None and (compat or after is not None):
         raise UsageError("--compat and --after work with one store only")
     if key is None or store is None:
-        from reput.engine.stores import FindRequest
-
-        question = FindRequest.of(key, message_id, topic, begin, end, tags, limit)
+        question = engine_stores.FindRequest.of(key, message_id, topic, begin, end, tags, limit)
         if store is None:
             return ask_stores(targets, question, layout, csv_safe, opening)
         return ask_store(store, question, layout, csv_safe, opening)
@@ -267,9 +257,7 @@ def _ask_by_key(
         if compat and topic is not None:
             answer = ask_as_broker(reader, topic, key, begin, end, limit)
         else:
-            from reput.core import records_of_key
-
-            result = records_of_key(reader, topic, key, begin, end, limit, after)
+            result = core.records_of_key(reader, topic, key, begin, end, limit, after)
             answer = Answer.of(result)
         print_answer(answer, layout, csv_safe)
         if not answer.records:
@@ -283,11 +271,13 @@ def _ask_by_key(
 
 
 def ask_store(
-    store: str, question: FindRequest, layout: str, csv_safe: bool, opening: dict[str, Any]
+    store: str,
+    question: engine_stores.FindRequest,
+    layout: str,
+    csv_safe: bool,
+    opening: dict[str, Any],
 ) -> int:
     """Query one store by id, text, or topic and time; print the answer, and return the exit code."""
-    from reput.engine.stores import BY_QUEUES
-
     with open_from(store, **opening) as reader:
         answer = question.answer(reader)
         if layout == "text" and answer.messages:
@@ -299,11 +289,9 @@ def ask_store(
             print_json_messages(answer.messages)
         remarks = [_count_in_words(len(answer.messages), answer.cursor is not None)]
         if not question.is_by_time:
-            from reput.core import coverage_in_words
-
-            remarks += coverage_in_words(answer.coverage)
+            remarks += core.coverage_in_words(answer.coverage)
         else:
-            remarks.append(BY_QUEUES)
+            remarks.append(engine_stores.BY_QUEUES)
         for remark in remarks:
             click.echo(printable(remark), err=layout != "text")
         warn(*answer.coverage.unreadable)
@@ -316,17 +304,15 @@ def ask_store(
 
 def ask_stores(
     targets: GivenStores,
-    question: FindRequest,
+    question: engine_stores.FindRequest,
     layout: str,
     csv_safe: bool,
     opening: dict[str, Any],
 ) -> int:
     """Query several stores, print one answer, and return the exit code."""
-    from reput.engine.stores import find_by
-
     stores = targets.named()
     with stores_bar(len(stores)) as on_answer:
-        report = find_by(
+        report = engine_stores.find_by(
             stores, question.answer, question.limit, on_answer,
             is_by_time=question.is_by_time, may_fork=True, **opening,
         )  # fmt: skip

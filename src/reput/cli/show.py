@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from reput.base import StoreConfig, format_time, one_line, printable
+from reput import core
+from reput.base import Finding, StoreConfig, format_time, one_line, printable, visible
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.many import stores_bar
 from reput.cli.options import (
@@ -24,11 +26,14 @@ from reput.cli.options import (
 )
 from reput.cli.output import advise_on_topic, chosen_charset, console, warn
 from reput.core import body_text, is_inner_batch, unwrap
+from reput.engine import messages as engine_messages
+from reput.engine import stores as engine_stores
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format import commit_log
-from reput.format.batch_consume_queue import stated_batch_size
 from reput.format.bodies import SentBody, is_compressed, sent_body
 from reput.format.commit_log import MessageExt
+from reput.format.consume_queue import stated_batch_size
+from reput.format.java_integer import decimal_number
 from reput.format.properties import (
     INNER_NUM,
     KEYS,
@@ -39,12 +44,6 @@ from reput.format.properties import (
     tags_code,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from reput.base import Finding
-    from reput.core import MessageStore, QueryResult
-    from reput.format.commit_log import MessageExt
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -130,17 +129,15 @@ def command(
 def _show_of_stores(
     targets: GivenStores, which: str, topic: str | None, layout: str, opening: dict[str, Any]
 ) -> int:
-    from reput.engine.stores import FoundMessage, find_by
-
     is_place = _is_offset(which) or _QUEUE_PLACE.fullmatch(which) is not None
     stores = targets.named()
     with stores_bar(len(stores)) as on_answer:
-        report = find_by(
+        report = engine_stores.find_by(
             stores, lambda opened: _answer_of(opened, which, topic), on_answer=on_answer,
             may_fork=True, **opening,
         )  # fmt: skip
     warn(*report.problems())
-    messages: list[FoundMessage] = list(report)
+    messages: list[engine_stores.FoundMessage] = list(report)
     if not messages:
         warn(f"no message {which} in {len(stores):,} stores")
         return NOT_FOUND if report.is_complete else DAMAGED
@@ -168,19 +165,17 @@ def _show_of_stores(
     return FOUND if report.is_complete and not bad else DAMAGED
 
 
-def _answer_of(store: MessageStore, which: str, topic: str | None) -> QueryResult:
+def _answer_of(store: core.MessageStore, which: str, topic: str | None) -> core.QueryResult:
     """Return the answer of one of several stores. If the store does not have the message, the answer is empty."""
-    from reput.core import answer_at, answer_of
-
     if _is_offset(which):
-        return answer_at(store, int(which))
+        return core.answer_at(store, int(which))
     if (place := _QUEUE_PLACE.fullmatch(which)) is None:
         return store.find_by_id(which, topic)
     try:
-        return answer_of(store, store.get_by_queue(place[1], int(place[2]), int(place[3])))
+        return core.answer_of(store, store.get_by_queue(place[1], int(place[2]), int(place[3])))
     except MessageNotFoundError:
         # Nothing is missing: if the log had this message, the store would report the lost entry.
-        return answer_at(store, store.end_offset())
+        return core.answer_at(store, store.end_offset())
 
 
 def _write_place(which: str) -> str:
@@ -191,11 +186,11 @@ def _write_place(which: str) -> str:
 
 
 def _is_offset(which: str) -> bool:
-    return which.isascii() and which.isdigit() and len(which) <= _MOST_OFFSET_DIGITS
+    return decimal_number(which, _MOST_OFFSET_DIGITS) is not None
 
 
 def _find(
-    store: MessageStore, which: str, topic: str | None
+    store: core.MessageStore, which: str, topic: str | None
 ) -> tuple[Sequence[MessageExt], Sequence[Finding]]:
     """Return the messages with an id, newest first, and the unreadable parts of the searched log."""
     if _is_offset(which):
@@ -206,7 +201,7 @@ def _find(
     return result.messages, result.coverage.unreadable
 
 
-def _of_queue(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> MessageExt:
+def _of_queue(store: core.MessageStore, topic: str, queue_id: int, queue_offset: int) -> MessageExt:
     """Return the message at a queue offset. Raises MessageNotFoundError, whose text states the queue's offsets."""
     try:
         return store.get_by_queue(topic, queue_id, queue_offset)
@@ -231,10 +226,7 @@ def _print(message: MessageExt, layout: str, store: str | None = None) -> None:
 
         print_csv([message])
     elif layout == "json":
-        from reput.base import visible
-        from reput.engine.messages import message_fields
-
-        fields = {**message_fields(message), "tags_code": _tags_code(message)}
+        fields = {**engine_messages.message_fields(message), "tags_code": _tags_code(message)}
         if store is not None:
             fields = {"store": store, **fields}
         click.echo(visible(json.dumps(fields, ensure_ascii=False, indent=2)).encode())

@@ -41,7 +41,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "fleet": Entry(
             "reput.wings.fleet.command:fleet_command", "Print the state of each store of a cluster in one line."),
         "inspect": Entry(
-            "reput.wings.inspect.command:inspect_command", "Describe a store, a queue, or a single file of one."),
+            "reput.wings.inspect.inspect_command:inspect_command",
+            "Describe a store, a queue, or a single file of one."),
         "check": Entry(
             "reput.cli.check:command", "Check CommitLog, ConsumeQueues and IndexFiles against each other.", _CHECKS),
         "stats": Entry(

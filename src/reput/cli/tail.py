@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from reput import core
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
     GivenStores,
@@ -23,10 +24,9 @@ from reput.cli.options import (
 from reput.cli.output import advise_on_topic, pause, say_waiting, warn
 from reput.cli.query_view import record_printer
 from reput.core import LogTail, TailFilter, wait_for_log, wanted_tags
+from reput.engine import messages as engine_messages
 from reput.errors import UsageError
-
-if TYPE_CHECKING:
-    from reput.core import MessageStore
+from reput.format.java_integer import decimal_number
 
 _ALL = "all"
 
@@ -35,9 +35,9 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
     """Convert the value of --lines: a number of messages, or None for all."""
     if value == _ALL:
         return None
-    if not (value.isascii() and value.isdigit() and len(value) < 10):
+    if (count := decimal_number(value, 9)) is None:
         raise click.BadParameter(f"{value!r} is neither a number of messages nor {_ALL!r}")
-    return int(value)
+    return count
 
 
 @click.command(
@@ -144,11 +144,9 @@ def command(
     return FOUND if count else NOT_FOUND
 
 
-def _print_log(tail: LogTail, store: MessageStore) -> int:
-    from reput.engine.messages import lines_of_all
-
+def _print_log(tail: LogTail, store: core.MessageStore) -> int:
     count = 0
-    for lines in lines_of_all(tail, store.commit_log):
+    for lines in engine_messages.lines_of_all(tail, store.commit_log):
         click.echo(bytes(lines.data), nl=False)
         count += lines.messages
     return count

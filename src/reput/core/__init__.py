@@ -154,7 +154,6 @@ if TYPE_CHECKING:
     from reput.core.query.tail import TailFilter as TailFilter
     from reput.core.queues.folders import QueueFolder as QueueFolder
     from reput.core.queues.folders import offset_entries as offset_entries
-    from reput.core.queues.folders import parse_queue_id as parse_queue_id
     from reput.core.queues.folders import queue_database as queue_database
     from reput.core.queues.folders import walk_queues as walk_queues
     from reput.core.queues.forms import FILES as FILES

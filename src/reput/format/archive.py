@@ -22,7 +22,7 @@ from reput.format.file_names import (
     offset_file_name,
 )
 from reput.format.json_budget import check_json
-from reput.format.parquet_footer import MOST_FOOTER_BYTES
+from reput.format.parquet import MOST_FOOTER_BYTES
 from reput.format.seekable_zstd import DIGEST_BYTES, FRAME_BYTES, tail_bytes
 
 FORM = 1

@@ -122,6 +122,16 @@ MAX_PROPERTIES_BYTES = 32_767
 INNER_HEAD = Layout(total_bytes="i", magic="i", body_crc="i", flag="i", body_bytes="i")
 """The head of a message in a batch (`MessageDecoder.encodeMessage`). Body, properties' length, properties follow."""
 
+CRC_PROPERTY_BYTES = 20
+CRC_PROPERTY_END = 2
+CRC_PROPERTY = "__CRC32#"
+"""Ends a record with `enabledAppendPropCRC` (5.x): this name, 0x01, ten decimal digits, the least one first, 0x02.
+
+The number is the CRC-32, without its top bit, of all bytes of the record before the property.
+"""
+_CRC_NAME = f"{CRC_PROPERTY}\x01".encode()
+_CRC_DIGITS = 10
+
 
 def record_bytes(head: Layout, body: int, topic: int, properties: int) -> int:
     """Return the TOTALSIZE of a record with this head (one of HEADS) and these sizes in bytes.
@@ -421,6 +431,42 @@ def encode_blank(remaining_bytes: int) -> bytes:
     The bytes after these 8 bytes stay unchanged.
     """
     return SIZE_AND_MAGIC.pack(remaining_bytes, BLANK_MAGIC)
+
+
+def stated_record_crc(record: bytes | memoryview) -> int | None:
+    """Return the CRC that a record states, or None if the property is missing or malformed."""
+    if record[-1:] != b"\x02":
+        return None
+    tail = bytes(record[-CRC_PROPERTY_BYTES:])
+    digits = tail[len(_CRC_NAME) : len(_CRC_NAME) + _CRC_DIGITS]
+    if not tail.startswith(_CRC_NAME) or not digits.isdigit():
+        return None
+    return int(digits[::-1])
+
+
+def record_crc(record: bytes | memoryview) -> int:
+    """Compute the CRC of a record that ends with its CRC property."""
+    return body_crc(record[:-CRC_PROPERTY_BYTES])
+
+
+def encode_crc_property(crc: int) -> bytes:
+    return _CRC_NAME + f"{crc:0{_CRC_DIGITS}d}"[::-1].encode() + b"\x02"
+
+
+def without_record_crc(properties: bytes) -> bytes:
+    """Return the properties of a record without its CRC property."""
+    has_crc = stated_record_crc(properties) is not None
+    return properties[:-CRC_PROPERTY_BYTES] if has_crc else properties
+
+
+def record_crc_ok(record: bytes | memoryview) -> bool:
+    """Return whether a record matches the CRC that it states; True for a record without a CRC."""
+    return stated_record_crc(record) is None or has_right_record_crc(record)
+
+
+def has_right_record_crc(record: bytes | memoryview) -> bool:
+    """Return whether a record states a CRC and matches it."""
+    return stated_record_crc(record) == record_crc(record)
 
 
 def _unpack(

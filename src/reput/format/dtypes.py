@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reput.format.batch_consume_queue import BATCH_ENTRY
 from reput.format.commit_log import HEAD
-from reput.format.consume_queue import ENTRY, ENTRY_BYTES
+from reput.format.consume_queue import BATCH_ENTRY, ENTRY, ENTRY_BYTES
 from reput.format.index_file import ITEM, ITEM_BYTES
 from reput.format.rocksdb_queue import VALUE
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import msgspec
 
 from reput.format import properties
-from reput.format.signature import Signature
+from reput.format.signature import Signature, decode_signed, encode_signed
 
 ERASURE_FORM = 1
 
@@ -102,12 +102,6 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[ChangedFile, ...]
 
 
-class _Stored(msgspec.Struct, frozen=True):
-    # Keep the raw JSON, because encoding the erasure record again could produce other bytes than were signed.
-    erasure: msgspec.Raw
-    signature: Signature | None = None
-
-
 def encode_erasure(erasure: Erasure) -> bytes:
     """Return an erasure record as JSON. These bytes are signed."""
     return msgspec.json.encode(erasure)
@@ -115,7 +109,7 @@ def encode_erasure(erasure: Erasure) -> bytes:
 
 def encode_stored(erasure: bytes, signature: Signature | None) -> bytes:
     """Return the stored form of an encoded erasure record: a JSON object with the record and its signature."""
-    return msgspec.json.encode(_Stored(msgspec.Raw(erasure), signature))
+    return encode_signed("erasure", erasure, signature)
 
 
 def decode_stored(data: bytes) -> tuple[Erasure, bytes, Signature | None]:
@@ -123,9 +117,4 @@ def decode_stored(data: bytes) -> tuple[Erasure, bytes, Signature | None]:
 
     Raises ValueError for any other data.
     """
-    try:
-        stored = msgspec.json.decode(data, type=_Stored)
-        raw = bytes(stored.erasure)
-        return msgspec.json.decode(raw, type=Erasure), raw, stored.signature
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
-        raise ValueError(f"not an erasure record: {error}") from None
+    return decode_signed(data, "erasure", Erasure, "an erasure record")

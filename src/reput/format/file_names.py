@@ -78,6 +78,8 @@ ARCHIVE_MANIFEST = "archive.json"
 # Common file systems limit a name to this many bytes.
 _MAX_NAME_BYTES = 255
 _OFFSET_DIGITS = 20
+# The number of digits of Java's largest int.
+_ID_DIGITS = 10
 _INDEX_TIME = "%Y%m%d%H%M%S%f"
 _EPOCH = datetime(1970, 1, 1)
 _MS = timedelta(milliseconds=1)
@@ -90,6 +92,11 @@ def offset_file_name(offset: int) -> str:
 def parse_offset_file_name(name: str) -> int | None:
     """Return the offset that a file name consists of; None if the name is not an offset of 20 digits."""
     return decimal_number(name, _OFFSET_DIGITS) if len(name) == _OFFSET_DIGITS else None
+
+
+def parse_queue_id(name: str) -> int | None:
+    """Return the queue id that a folder's name states; None if no queue can have this name."""
+    return decimal_number(name, _ID_DIGITS)
 
 
 def is_folder_name(topic: str) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 
 from reput.format.archive import LogFile, linked, root_above
 from reput.format.seekable_zstd import FRAME_BYTES
-from reput.format.signature import Signature
+from reput.format.signature import Signature, decode_signed, encode_signed
 
 PROOF_FORM = 1
 
@@ -106,11 +106,6 @@ def chain_of(before: str, files: Iterable[LogFile]) -> str:
     return link.hex()
 
 
-class _StoredProof(msgspec.Struct, frozen=True):
-    proof: msgspec.Raw
-    signature: Signature | None = None
-
-
 def encode_proof(proof: MessageProof) -> bytes:
     """Return a proof as JSON. These bytes are signed."""
     return msgspec.json.encode(proof)
@@ -118,17 +113,12 @@ def encode_proof(proof: MessageProof) -> bytes:
 
 def encode_stored_proof(proof: bytes, signature: Signature | None) -> bytes:
     """Return the content of a proof file."""
-    return msgspec.json.encode(_StoredProof(msgspec.Raw(proof), signature))
+    return encode_signed("proof", proof, signature)
 
 
 def decode_stored_proof(data: bytes) -> tuple[MessageProof, bytes, Signature | None]:
     """Return three values: a stored proof, its JSON bytes, and the signature of these bytes. Raises ValueError."""
-    try:
-        stored = msgspec.json.decode(data, type=_StoredProof)
-        raw = bytes(stored.proof)
-        found = msgspec.json.decode(raw, type=MessageProof)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
-        raise ValueError(f"not the proof of a message: {error}") from None
+    found, raw, signature = decode_signed(data, "proof", MessageProof, "the proof of a message")
     if found.reput_proof != PROOF_FORM:
         raise ValueError(f"proof format {found.reput_proof} is not known; update reput")
-    return found, raw, stored.signature
+    return found, raw, signature

@@ -53,8 +53,7 @@ from reput.format.archive_index import (
     queues_of,
 )
 from reput.format.file_names import ARCHIVE_MANIFEST
-from reput.format.parquet_footer import TAIL_BYTES, check_footer
-from reput.format.parquet_pages import pages_of
+from reput.format.parquet import TAIL_BYTES, check_footer, pages_of
 from reput.format.seekable_zstd import FRAME_BYTES, Frames, decode_tail, tail_bytes
 from reput.io.bucket import Bucket
 from reput.io.object_folder import ObjectFolder

@@ -24,9 +24,8 @@ from reput.base import Closing
 from reput.errors import FormatError, StoreChangedError, StoreNotFoundError
 from reput.format.archive import LogFile, Snapshot
 from reput.format.archive_index import MOST_QUEUE_OFFSET, QueueRows
-from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, NOT_COMPACTED
 from reput.format.commit_log import MIN_RECORD_BYTES
-from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
+from reput.format.consume_queue import BATCH_ENTRY_BYTES, ENTRY_BYTES, NOT_COMPACTED, PRE_BLANK
 from reput.format.dtypes import BATCH_ENTRY_DTYPE, ENTRY_DTYPE
 from reput.format.file_names import (
     ARCHIVE_MANIFEST,
@@ -36,12 +35,11 @@ from reput.format.file_names import (
     is_folder_name,
     offset_file_name,
     parse_offset_file_name,
+    parse_queue_id,
 )
-from reput.format.java_integer import decimal_number
 from reput.io.archive import Archive, ParquetIndex, opened, path_of
 from reput.io.places import LOCAL_ARCHIVE
 
-_MOST_ID_DIGITS = 10
 # Bytes per read in a search for a byte that is not zero.
 _LEAST_STEP_BYTES = 1 << 20
 # A damaged index could state any queue offset. A listing of all files up to this offset would exhaust memory and time.
@@ -382,7 +380,7 @@ class ArchiveStorage:
                 if name in (None, folder):
                     yield ArchiveEntry(f"{where}/{folder}", 0, True)
             return
-        queue_id = decimal_number(parts[1], _MOST_ID_DIGITS)
+        queue_id = parse_queue_id(parts[1])
         if len(parts) > 2 or queue_id is None or queue_id not in queue_ids:
             return
         queue = self._queues[parts[0], queue_id]

@@ -11,9 +11,8 @@ from os import PathLike
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from reput.base import first_line
+from reput.base import first_line, require
 from reput.errors import (
-    MissingExtraError,
     ObjectConflictError,
     ReputError,
     StoreAccessError,
@@ -288,14 +287,8 @@ def object_settings(url: str, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _open(url: str, options: Mapping[str, str]) -> tuple[Any, Any]:
-    try:
-        import obstore
-        import obstore.exceptions
-        import obstore.store
-    except ImportError:
-        raise MissingExtraError(
-            f"{url}: writing into a bucket needs obstore: pip install 'reput[buckets]'"
-        ) from None
+    reason = f"{url}: writing into a bucket needs obstore: pip install 'reput[buckets]'"
+    obstore = require("obstore", reason)
     config = object_settings(url, options)
     client: dict[str, Any] = {
         "connect_timeout": timedelta(seconds=CONNECT_S),
@@ -316,7 +309,7 @@ def _open(url: str, options: Mapping[str, str]) -> tuple[Any, Any]:
         store = obstore.store.from_url(
             url.replace("gcs://", "gs://"), config=config or None, client_options=client,
             retry_config=retries,
-        )  # type: ignore[call-overload]  # fmt: skip
+        )  # fmt: skip
     except (obstore.exceptions.BaseError, ValueError) as error:
         raise UsageError(f"{url}: {_reason(error)}") from None
     return obstore, store

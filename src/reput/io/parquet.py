@@ -18,15 +18,15 @@ import pyarrow.parquet as pq
 
 from reput.base import first_line
 from reput.errors import FormatError, ReputError
-from reput.format.parquet_footer import (
+from reput.format.parquet import (
     MOST_FOOTER_BYTES,
     MOST_GROUP_BYTES,
     TAIL_BYTES,
     Chunk,
     check_footer,
     footer_bytes,
+    pages_of,
 )
-from reput.format.parquet_pages import pages_of
 from reput.io.reader import FileReader
 
 _Read = Callable[[int, int], bytes]

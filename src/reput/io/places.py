@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import fnmatch
 import os
+from collections.abc import Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from reput.errors import StoreNotFoundError, UsageError
 from reput.format.file_names import ARCHIVE_MANIFEST
-
-if TYPE_CHECKING:
-    from reput.io.storage import Storage
 
 LOCAL_ARCHIVE = "archive://"
 """Prefix of paths in a local archive. They are not paths of the local file system."""
 # Separates the archive from the store in a path that names both.
 _JOIN = " + "
 _CHARACTERS = frozenset("*?[")
+
+
+class _Folders(Protocol):
+    """What the search for paths that match a pattern needs of a `reput.io.storage.Storage`."""
+
+    def list(self, folder: str) -> Sequence[Any]: ...
+
+    def entry(self, path: str) -> object | None: ...
 
 
 def is_url(path: str | PathLike[str]) -> bool:
@@ -102,7 +108,7 @@ def real_place(path: str | PathLike[str]) -> str:
     return fspath(path).rstrip("/") if is_url(path) else os.path.realpath(path)
 
 
-def expand_to_one(storage: Storage, pattern: str) -> str:
+def expand_to_one(storage: _Folders, pattern: str) -> str:
     """Return the only path that matches a pattern. Raises UsageError for several, and the errors of `expand`."""
     paths = expand(storage, pattern)
     if len(paths) > 1:
@@ -112,7 +118,7 @@ def expand_to_one(storage: Storage, pattern: str) -> str:
     return paths[0]
 
 
-def expand(storage: Storage, pattern: str) -> list[str]:
+def expand(storage: _Folders, pattern: str) -> list[str]:
     """Return the paths that match a pattern, in order. A path without * ? [] is returned as it is.
 
     Raises:
@@ -125,7 +131,7 @@ def expand(storage: Storage, pattern: str) -> list[str]:
     return paths
 
 
-def _matches(storage: Storage, pattern: str) -> list[str]:
+def _matches(storage: _Folders, pattern: str) -> list[str]:
     if not is_pattern(pattern):
         return [pattern]
     folder, slash, name = pattern.rstrip("/").rpartition("/")

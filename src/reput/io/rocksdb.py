@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from reput.base import Closing
-from reput.errors import FormatError, MissingExtraError, ReputError, explained
+from reput.base import Closing, require
+from reput.errors import FormatError, ReputError, explained
 
 _READ_AHEAD_BYTES = 2 << 20
 _MOST_AT_ONCE = 256
@@ -200,26 +200,28 @@ def _all_items(family: Any, first: bytes | None) -> Iterator[tuple[Any, Any]]:
         raise _EndedEarlyError
 
 
-def _bounded(stop: bytes) -> Any:
-    from rocksdict import ReadOptions
+def _library() -> Any:
+    return require(
+        "rocksdict",
+        "the store has a RocksDB database, which needs rocksdict: pip install 'reput[rocksdb]'",
+    )
 
-    options = ReadOptions()
+
+def _bounded(stop: bytes) -> Any:
+    options = _library().ReadOptions()
     options.set_iterate_upper_bound(stop)
     options.set_readahead_size(_READ_AHEAD_BYTES)
     return options
 
 
 def _open(folder: str, families: Sequence[str]) -> tuple[Any, set[str]]:
-    try:
-        from rocksdict import AccessType, Options, Rdict
-    except ImportError:
-        raise MissingExtraError(
-            "the store has a RocksDB database, which needs rocksdict: pip install 'reput[rocksdb]'"
-        ) from None
+    library = _library()
     RocksFolder.leave_quickly_when_forked()
-    stored = set(Rdict.list_cf(folder, Options(raw_mode=True)))
+    stored = set(library.Rdict.list_cf(folder, library.Options(raw_mode=True)))
     # RocksDB always requires the default family.
-    options = {name: Options(raw_mode=True) for name in {"default", *families} & stored}
-    access = AccessType.read_only(False)
-    database = Rdict(folder, Options(raw_mode=True), column_families=options, access_type=access)
+    options = {name: library.Options(raw_mode=True) for name in {"default", *families} & stored}
+    database = library.Rdict(
+        folder, library.Options(raw_mode=True), column_families=options,
+        access_type=library.AccessType.read_only(False),
+    )  # fmt: skip
     return database, stored

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.errors import MissingExtraError, StoreAccessError, UsageError
+from reput.base import require
+from reput.errors import StoreAccessError, UsageError
 from reput.format.signature import Signature
 
 if TYPE_CHECKING:
@@ -70,7 +71,4 @@ class Signer:
 
 
 def _require() -> None:
-    try:
-        import cryptography  # noqa: F401
-    except ModuleNotFoundError:
-        raise MissingExtraError("signatures need cryptography: pip install 'reput[sign]'") from None
+    require("cryptography", "signatures need cryptography: pip install 'reput[sign]'")

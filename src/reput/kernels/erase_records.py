@@ -10,12 +10,14 @@ import numpy as np
 from reput.format.commit_log import (
     BODY_CRC_POSITION,
     BODY_LENGTH_BYTES,
+    CRC_PROPERTY,
+    CRC_PROPERTY_BYTES,
     MAGIC_POSITION,
     PROPERTIES_LENGTH_BYTES,
     SYS_FLAG_BODY_FORM,
     SYS_FLAG_POSITION,
+    encode_crc_property,
 )
-from reput.format.record_crc import CRC_PROPERTY, CRC_PROPERTY_BYTES, encode_crc_property
 from reput.kernels.bytes_out import put_byte, put_i16, put_i32
 from reput.kernels.checksum import crc32
 from reput.kernels.integers import byte_at, read_i32, same_bytes

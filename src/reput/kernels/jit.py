@@ -1,6 +1,6 @@
-"""Define `njit` for kernels.
+"""Define `njit` for kernels, and create arrays of rows in their layout.
 
-It is numba's `njit` with the cache of `reput.kernels.compile_cache`. Without numba, it returns functions unchanged.
+`njit` is numba's, with the cache of `reput.kernels.compile_cache`. Without numba, it returns functions unchanged.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from threading import local
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from reput.kernels.ahead import PLANNING_VARIABLE, Form, planned
 from reput.kernels.llvm import HAS_NUMBA, INTERPRETED
@@ -84,3 +85,12 @@ def _as_compiled(result: Any) -> Any:
     if isinstance(result, tuple):
         return tuple(map(_as_compiled, result))
     return result.item() if isinstance(result, np.generic) else result
+
+
+def new_rows(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Create `count` uninitialised rows of a structured dtype.
+
+    Kernels access the fields of a row as attributes. With NUMBA_DISABLE_JIT=1, this requires a record array.
+    """
+    array = np.empty(count, dtype)
+    return array.view(np.recarray) if INTERPRETED else array

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from reput.kernels.bytes_out import copy_bytes
 from reput.kernels.integers import bits_of, same_bytes
-from reput.kernels.jit import njit
-from reput.kernels.rows import new_rows
+from reput.kernels.jit import new_rows, njit
 
 QUEUE_DTYPE = np.dtype(
     [("name_hash", "i8"), ("name_start", "i8"), ("name_bytes", "i4"), ("queue_id", "i4")]

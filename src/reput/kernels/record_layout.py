@@ -14,6 +14,7 @@ from reput.format.commit_log import (
     BODY_LENGTH_POSITION,
     BORN_HOST_POSITION,
     BORN_TIMESTAMP_POSITION,
+    CRC_PROPERTY,
     FIXED_BYTES,
     FLAG_POSITION,
     HEAD,
@@ -33,9 +34,9 @@ from reput.format.commit_log import (
     SYS_FLAG_POSITION,
     SYS_FLAG_PREPARED,
     SYS_FLAG_STORE_HOST_V6,
+    encode_crc_property,
 )
 from reput.format.host import HOST_V6_BYTES
-from reput.format.record_crc import CRC_PROPERTY, encode_crc_property
 from reput.kernels.bytes_out import copy_bytes, put_byte, put_i16, put_i32, put_i64, release
 from reput.kernels.checksum import crc32, crc32_after
 from reput.kernels.jit import njit
@@ -82,7 +83,7 @@ def lay_out_records(
     next_offset  int64, indexed by the rows' `queue`; advanced here
     physical_offset, queue_offset      int64[n], set here
     is_five      whether each named property ends with a separator, as in 5.x
-    has_crc      whether the record ends with the property of its CRC (reput.format.record_crc)
+    has_crc      whether the record ends with the property of its CRC (reput.format.commit_log)
     """
     head = np.empty(BLANK_BYTES, np.uint8)
     store_bytes = len(store_host)

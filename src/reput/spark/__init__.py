@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     # For other rooms of reput.
     from reput.spark.bulk_lookup import find_on_spark as find_on_spark
     from reput.spark.bulk_lookup import lookup as lookup
-    from reput.spark.following import follow as follow
     from reput.spark.java import find_java_home as find_java_home
     from reput.spark.lookup_files import read_keys as read_keys
     from reput.spark.lookup_files import write_answer as write_answer
     from reput.spark.on_spark import export as export
+    from reput.spark.on_spark import follow as follow
     from reput.spark.on_spark import rebuild as rebuild
     from reput.spark.runner import prepared_runner as prepared_runner
     from reput.spark.session import command_session as command_session

@@ -38,12 +38,12 @@ from reput.engine.tables import (
 )
 from reput.errors import ReputError, SparkJobError, UsageError
 from reput.io import Access, ObjectStore, StagedFiles
-from reput.spark.arrow_types import arrow_columns
 from reput.spark.connect import shares_files, ship
 from reput.spark.descriptions import STAGE_KEYS, described
 from reput.spark.errors import reason_of
 from reput.spark.runner import SparkRunner, runner_beside_frames, runner_of, starting_sql
 from reput.spark.session import is_connect, is_local
+from reput.spark.versions import arrow_columns
 from reput.spark.workers import set_modules_aside
 
 StorePath = str | PathLike[str]

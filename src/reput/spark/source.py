@@ -38,13 +38,13 @@ from reput.base import checked
 from reput.engine.messages import COLUMNS, DAMAGE_COLUMNS, column_name, select
 from reput.engine.tables import start_compiling
 from reput.errors import ReputError, UsageError
-from reput.spark.arrow_types import arrow_columns
 from reput.spark.connect import ship
 from reput.spark.errors import log, one_line
 from reput.spark.options import NAME, SourceOptions, read_options
 from reput.spark.session import begin_compiling, is_connect, is_local
 from reput.spark.ship import ARROW_DEPENDENCIES
 from reput.spark.table_function import register_function
+from reput.spark.versions import arrow_columns
 from reput.spark.workers import end_quietly
 
 _CODE = str(Path(__file__).parents[2])

@@ -22,7 +22,7 @@ from reput.errors import ReputError, StoreChangedError, UsageError
 from reput.spark.errors import log, one_line
 from reput.spark.options import EARLIEST, LATEST, SourceOptions
 from reput.spark.partitions import LogPartition, offsets_by_store, partitions_of, read_partition
-from reput.spark.stream_limits import (
+from reput.spark.versions import (
     HAS_LIMITS,
     ReadAllAvailable,
     ReadLimit,

@@ -20,10 +20,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from reput.engine.messages import COLUMNS
 from reput.errors import UsageError
-from reput.spark.arrow_types import arrow_columns
 from reput.spark.errors import log, one_line
 from reput.spark.options import NAME, read_options
 from reput.spark.session import is_connect
+from reput.spark.versions import arrow_columns
 
 
 def register_function(spark: Any, folder: str) -> None:

@@ -22,7 +22,7 @@ from reput.core.log.windows import Window
 from reput.errors import StoreNotFoundError
 from reput.format.index_file import index_key, key_hash
 from reput.kernels import key_match as kernel
-from reput.kernels.rows import new_rows
+from reput.kernels.jit import new_rows
 
 _LEAST_READ_BYTES = 128
 # Records with more bytes than this are left to `IndexSearch`.

@@ -21,8 +21,7 @@ from reput.core.log.record_search import find_record
 from reput.core.log.sources import LogListing, LogSource
 from reput.core.log.verdict import FileEnd, end_of_file, end_of_whole
 from reput.core.log.walk import WALKED_BYTES, LogWalk
-from reput.format.commit_log import crc_matches
-from reput.format.record_crc import has_right_record_crc
+from reput.format.commit_log import crc_matches, has_right_record_crc
 
 # Imported only for type checkers, so that commands that need no kernel do not wait for numba.
 if TYPE_CHECKING:

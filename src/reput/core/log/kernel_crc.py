@@ -15,7 +15,7 @@ from reput.core.log.files import CommitLogFile
 from reput.core.log.scan import FileScan
 from reput.core.log.scan_mode import ScanMode
 from reput.core.log.verdict import FileEnd, WalkVerdict, end_of_file
-from reput.format.record_crc import has_right_record_crc
+from reput.format.commit_log import has_right_record_crc
 from reput.io import FileReader, OpenFile, RangeReader
 from reput.kernels.checksum import find_wrong_bodies
 

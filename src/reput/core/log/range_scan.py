@@ -18,7 +18,7 @@ from reput.errors import StoreNotFoundError
 from reput.format.commit_log import SYS_FLAG_PREPARED, SYS_FLAG_ROLLBACK, SYS_FLAG_TRANSACTION_MASK
 from reput.io import OpenFile
 from reput.kernels import key_match as kernel
-from reput.kernels.rows import new_rows
+from reput.kernels.jit import new_rows
 
 # Maximum number of pieces into which a file is divided, and minimum size of a piece.
 _MOST_PIECES, _LEAST_PIECE_BYTES = 1 << 8, 64 << 10

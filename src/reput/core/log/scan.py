@@ -28,9 +28,9 @@ from reput.format.properties import allows_light_queues
 from reput.io import FileReader, OpenFile, RangeReader
 from reput.kernels import record_walk as walk
 from reput.kernels.commit_log_scan import scan_records
+from reput.kernels.jit import new_rows
 from reput.kernels.places_scan import scan_places
 from reput.kernels.queue_table import QUEUES_USED, grown, new_queue_table
-from reput.kernels.rows import new_rows
 
 # Maximum numbers per batch: of messages, of index entries, and of entries in further queues (INNER_MULTI_DISPATCH).
 BATCH_MESSAGES = 1 << 18

@@ -14,12 +14,9 @@ from reput.format.file_names import (
     DATABASE_SIGN,
     QUEUE_DATABASE_FOLDER,
     parse_offset_file_name,
+    parse_queue_id,
 )
-from reput.format.java_integer import decimal_number
 from reput.io import LOCAL, FolderEntry, Storage
-
-# The number of digits of Java's largest int.
-_MOST_ID_DIGITS = 10
 
 
 class QueueFolder(NamedTuple):
@@ -39,11 +36,6 @@ class QueueFolder(NamedTuple):
     def queue_id(self) -> int | None:
         """Return the queue id; None if no queue can have this name."""
         return parse_queue_id(self.name)
-
-
-def parse_queue_id(name: str) -> int | None:
-    """Return the queue id that a folder's name states; None if no queue can have this name."""
-    return decimal_number(name, _MOST_ID_DIGITS)
 
 
 def walk_topics(folder: str, storage: Storage = LOCAL) -> Iterator[FolderEntry]:

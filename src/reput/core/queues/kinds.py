@@ -21,16 +21,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reput.base import StoreConfig
 from reput.errors import StoreError
-from reput.format.batch_consume_queue import (
+from reput.format.consume_queue import (
     BATCH_ENTRY,
     BATCH_ENTRY_BYTES,
-    decode_batch_entries,
-    decode_batch_entry,
-)
-from reput.format.consume_queue import (
     ENTRY,
     ENTRY_BYTES,
     ConsumeQueueEntry,
+    decode_batch_entries,
+    decode_batch_entry,
     decode_entries,
     decode_entry,
 )

@@ -30,8 +30,7 @@ from reput.core.queues.kinds import (
 )
 from reput.core.queues.queue_index import LostEntriesError
 from reput.errors import MessageNotFoundError, StoreNotFoundError
-from reput.format.batch_consume_queue import BatchEntry
-from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry, encode_entry
+from reput.format.consume_queue import PRE_BLANK, BatchEntry, ConsumeQueueEntry, encode_entry
 from reput.format.consume_queue_ext import (
     UNIT_BYTES,
     ExtensionUnit,

@@ -31,9 +31,15 @@ import numpy.typing as npt
 from reput.core.log.reader import CommitLogReader
 from reput.core.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION, QueueKind, is_light
 from reput.errors import CorruptMessageError, MessageNotFoundError
-from reput.format.batch_consume_queue import batch_entry, encode_batch_entry, stated_batch_size
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
-from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry, encode_entry
+from reput.format.consume_queue import (
+    PRE_BLANK,
+    ConsumeQueueEntry,
+    batch_entry,
+    encode_batch_entry,
+    encode_entry,
+    stated_batch_size,
+)
 from reput.format.consume_queue_ext import (
     END_BYTES,
     FILE_END,

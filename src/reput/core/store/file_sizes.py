@@ -30,12 +30,10 @@ from reput.core.queues.forms import QueuesOf
 from reput.core.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION
 from reput.core.store.parts import with_version
 from reput.errors import ReputError, raise_if_refused
-from reput.format.batch_consume_queue import BatchEntry
-from reput.format.commit_log import BLANK_BYTES
-from reput.format.consume_queue import ConsumeQueueEntry, decode_entry
+from reput.format.commit_log import BLANK_BYTES, stated_record_crc
+from reput.format.consume_queue import BatchEntry, ConsumeQueueEntry, decode_entry
 from reput.format.file_names import COMMIT_LOG_FOLDER, INDEX_FOLDER, is_index_file_name
 from reput.format.properties import LMQ_PREFIX
-from reput.format.record_crc import stated_record_crc
 from reput.io import Storage, listed_size
 
 if TYPE_CHECKING:

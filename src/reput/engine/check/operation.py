@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from os import PathLike, fspath
 from typing import Any
 
+from reput import core
 from reput.base import (
     Finding,
     FindingsReport,
@@ -132,10 +133,7 @@ def check(
     path, original = fspath(store), None
     with ExitStack() as stack:
         if Location.is_url(store):
-            # Import this late, because it loads pyarrow.
-            from reput.core import local_copy
-
-            original = stack.enter_context(local_copy(path, storage_options, progress))
+            original = stack.enter_context(core.local_copy(path, storage_options, progress))
             path = original.path
         tasks: Runner = SerialRunner()
         if not quick:  # A quick check has no tasks and needs no kernels.

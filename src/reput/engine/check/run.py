@@ -18,6 +18,7 @@ from reput.base import Finding, Progress, Runner, SerialRunner, StoreConfig, sil
 from reput.engine.check.checking.checked_store import CheckedStore, Unread, look_at
 from reput.engine.check.checking.checkpoint import checkpoint_findings
 from reput.engine.check.checking.config_files import config_findings
+from reput.engine.check.checking.quick_check import quick_findings
 from reput.engine.check.checking.tally import sampled
 from reput.errors import UsageError
 from reput.io import Location
@@ -76,8 +77,6 @@ def _findings(
     yield from checkpoint_findings(store)
     yield from config_findings(store)
     if quick:
-        from reput.engine.check.checking.quick_check import quick_findings
-
         yield from [] if store.is_live else store.ends.findings()
         yield from quick_findings(store)
         return

@@ -17,6 +17,7 @@ from reput.base import Finding, Kind
 from reput.core import COMPACTION_LOGS, CommitLogFile, CommitLogReader, LocatedRecord, StoreLog
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import BLANK_BYTES, BLANK_MAGIC, read_size_and_magic
+from reput.format.file_names import parse_queue_id
 from reput.format.properties import KEYS
 from reput.io import LOCAL, Storage
 
@@ -35,12 +36,11 @@ def compacted_queues(store: str, storage: Storage = LOCAL) -> list[CompactedQueu
     if storage.entry(root) is None:
         return []
     return sorted(
-        CompactedQueue(topic.name, int(queue.name), queue.path)
+        CompactedQueue(topic.name, queue_id, queue.path)
         for topic in storage.list(root)
         if topic.is_dir()
         for queue in storage.list(topic.path)
-        # A queue id is an int32, so it has at most 10 digits.
-        if queue.is_dir() and queue.name.isascii() and queue.name.isdigit() and len(queue.name) < 11
+        if queue.is_dir() and (queue_id := parse_queue_id(queue.name)) is not None
     )
 
 

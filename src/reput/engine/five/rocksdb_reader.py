@@ -18,6 +18,7 @@ from contextlib import suppress
 from itertools import islice
 from operator import itemgetter
 
+from reput import core
 from reput.core import ROCKSDB_QUEUE, CommitLogReader, QueueReader, ScanMode
 from reput.engine.five import rocksdb_database
 from reput.engine.five.rocksdb_database import RocksDatabase
@@ -293,16 +294,14 @@ class UndispatchedEntries:
                 return
 
     def _scan(self, stop: int) -> None:
-        from reput.core import FileScan, dispatched_entries, rocksdb_rules
-
         file = self._log.file_at(self._position)
         assert file is not None
-        scan = FileScan(
+        scan = core.FileScan(
             file, self._position, stop, ScanMode.GROWING_READER,
-            rocksdb_rules(self._delays_ms), open_file=self._log.source.open,
+            core.rocksdb_rules(self._delays_ms), open_file=self._log.source.open,
         )  # fmt: skip
         for batch in scan.batches():
-            for queue, rows, queue_offset in dispatched_entries(batch):
+            for queue, rows, queue_offset in core.dispatched_entries(batch):
                 self.count += len(rows)
                 columns = (queue_offset, *(rows[name] for name in _COLUMNS))
                 self._add(queue, zip(*(c.tolist() for c in columns), strict=True))

@@ -14,7 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from reput.errors import FormatError, MissingExtraError, ReputError, StoreAccessError
+from reput.base import require
+from reput.errors import FormatError, ReputError, StoreAccessError
 from reput.format.rocksdb_queue import ENTRIES_FAMILY, OFFSETS_FAMILY
 from reput.io import DISK, RocksFolder
 
@@ -53,34 +54,41 @@ def table_writer(path: Path) -> Iterator[TableWriter]:
         writer.finish()
 
 
+@contextmanager
+def _new_database(folder: Path) -> Iterator[tuple[Any, Any]]:
+    """Yield the library and a new database in a folder, which is complete when the `with` block ends."""
+    rocksdict = require_library()
+    DISK.create_folder(folder)
+    with _explained(folder), DISK.native_folder(folder) as place:
+        options = _options(rocksdict, is_compressed=True)
+        options.create_if_missing(True)
+        database = rocksdict.Rdict(place, options)
+        try:
+            yield rocksdict, database
+        finally:
+            database.close()
+    _remove_traces(folder)
+
+
 def create_database(folder: Path, tables: list[str], ends: Mapping[bytes, bytes]) -> None:
     """Create a database from tables, whose key ranges must not overlap, and from items of the family `offset`.
 
     The tables are moved into the database. Raises StoreAccessError, MissingExtraError.
     """
-    rocksdict = require_library()
-    DISK.create_folder(folder)
-    with _explained(folder), ExitStack() as stack:
-        options = _options(rocksdict, is_compressed=True)
-        options.create_if_missing(True)
-        database = rocksdict.Rdict(stack.enter_context(DISK.native_folder(folder)), options)
-        try:
-            if tables:
-                how = rocksdict.IngestExternalFileOptions()
-                how.set_move_files(True)
-                places = [stack.enter_context(DISK.native(table)) for table in tables]
-                database.ingest_external_file(places, how)
-            family = database.create_column_family(
-                OFFSETS_FAMILY, _options(rocksdict, is_compressed=False)
-            )
-            for key, value in ends.items():
-                family[key] = value
-            family.flush()
-            database.flush()
-            family.close()
-        finally:
-            database.close()
-    _remove_traces(folder)
+    with _new_database(folder) as (rocksdict, database), ExitStack() as stack:
+        if tables:
+            how = rocksdict.IngestExternalFileOptions()
+            how.set_move_files(True)
+            places = [stack.enter_context(DISK.native(table)) for table in tables]
+            database.ingest_external_file(places, how)
+        family = database.create_column_family(
+            OFFSETS_FAMILY, _options(rocksdict, is_compressed=False)
+        )
+        for key, value in ends.items():
+            family[key] = value
+        family.flush()
+        database.flush()
+        family.close()
 
 
 def create_index_database(folder: Path, items: Iterable[tuple[bytes, bytes]]) -> int:
@@ -88,24 +96,15 @@ def create_index_database(folder: Path, items: Iterable[tuple[bytes, bytes]]) ->
 
     Raises StoreAccessError, MissingExtraError, and the errors of `items`.
     """
-    rocksdict = require_library()
-    DISK.create_folder(folder)
     count, rest = 0, iter(items)
-    with _explained(folder), ExitStack() as stack:
-        options = _options(rocksdict, is_compressed=True)
-        options.create_if_missing(True)
-        database = rocksdict.Rdict(stack.enter_context(DISK.native_folder(folder)), options)
-        try:
-            while part := list(islice(rest, _ITEMS_OF_A_WRITE)):
-                batch = rocksdict.WriteBatch(raw_mode=True)
-                for key, value in part:
-                    batch.put(key, value)
-                database.write(batch)
-                count += len(part)
-            database.flush()
-        finally:
-            database.close()
-    _remove_traces(folder)
+    with _new_database(folder) as (rocksdict, database):
+        while part := list(islice(rest, _ITEMS_OF_A_WRITE)):
+            batch = rocksdict.WriteBatch(raw_mode=True)
+            for key, value in part:
+                batch.put(key, value)
+            database.write(batch)
+            count += len(part)
+        database.flush()
     return count
 
 
@@ -281,13 +280,7 @@ def _options(rocksdict: Any, is_compressed: bool) -> Any:
 
 def require_library() -> Any:
     """Import rocksdict. Raises MissingExtraError."""
-    try:
-        import rocksdict
-    except ImportError:
-        raise MissingExtraError(
-            "queues in RocksDB need rocksdict: pip install 'reput[rocksdb]'"
-        ) from None
-    return rocksdict
+    return require("rocksdict", "queues in RocksDB need rocksdict: pip install 'reput[rocksdb]'")
 
 
 @contextmanager

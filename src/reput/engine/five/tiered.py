@@ -24,7 +24,7 @@ from reput.format.commit_log import (
     read_size_and_physical_offset,
 )
 from reput.format.consume_queue import ENTRY_BYTES, decode_entry
-from reput.format.file_names import TIERED_FOLDER, TIERED_INDEX_FOLDER
+from reput.format.file_names import TIERED_FOLDER, TIERED_INDEX_FOLDER, parse_queue_id
 from reput.format.tiered import (
     COMMIT_LOG,
     CONSUME_QUEUE,
@@ -284,16 +284,12 @@ class TieredStore:
     def queues(self) -> list[TieredQueue]:
         """Return all queues, by topic and queue id. Raises StoreAccessError."""
         queues = [
-            self._queue(topic.name, int(queue.name), queue.path)
+            self._queue(topic.name, queue_id, queue.path)
             for broker in self._brokers
             for topic in self._storage.list(broker)
             if topic.is_dir() and topic.name != INDEX_TOPIC
             for queue in self._storage.list(topic.path)
-            if queue.is_dir()
-            # A queue id is an int32, so it has at most 10 digits.
-            and queue.name.isascii()
-            and queue.name.isdigit()
-            and len(queue.name) < 11
+            if queue.is_dir() and (queue_id := parse_queue_id(queue.name)) is not None
         ]
         return sorted(queues, key=lambda flat: (flat.topic, flat.queue_id, flat.log.folder))
 

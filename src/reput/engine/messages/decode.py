@@ -23,7 +23,7 @@ from reput.format.properties import decode_properties
 from reput.format.real_queue import is_meant_for_another, real_queue
 from reput.kernels import property_columns as properties_kernel
 from reput.kernels import record_columns as kernel
-from reput.kernels.rows import new_rows
+from reput.kernels.jit import new_rows
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]

@@ -37,12 +37,12 @@ from reput.engine.writer import (
 from reput.errors import MessageRefusedError
 from reput.format.bodies import MAX_BODY_BYTES
 from reput.format.host import Host, encode_host, parse_host
+from reput.format.message_id import UNIQUE_KEY_BYTES
 from reput.format.properties import UNIQ_KEY
-from reput.format.unique_key import UNIQUE_KEY_BYTES
+from reput.kernels.jit import new_rows
 from reput.kernels.json_messages import PADDING, SPANS_DTYPE, parse_lines
 from reput.kernels.record_columns import number_runs
 from reput.kernels.record_layout import PUT_DTYPE
-from reput.kernels.rows import new_rows
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from reput import core
 from reput.core import CommitLogFile, CommitLogReader, LogTail, ScanMode
 from reput.engine.messages.json_codec import RecordLines
 from reput.errors import StoreNotFoundError
@@ -58,10 +59,9 @@ def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
 
 def _plain_lines(tail: LogTail, log: CommitLogReader, file: CommitLogFile) -> Iterator[SomeLines]:
     """Yield lines of one file, from the tail's position to its end or to unreadable bytes. Update the position."""
-    from reput.core import FileScan
     from reput.engine.messages.message_lines import log_lines
 
-    scan = FileScan(
+    scan = core.FileScan(
         file, tail.position, file.end, ScanMode.READER_UP_TO_DAMAGE, open_file=log.source.open
     )
     try:

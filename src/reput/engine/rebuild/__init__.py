@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from reput.engine.rebuild.follow.driver import OnRebuilt as OnRebuilt
     from reput.engine.rebuild.follow.driver import OnReport as OnReport
     from reput.engine.rebuild.follow.driver import follow_store as follow_store
-    from reput.engine.rebuild.follow.report import FollowReport as FollowReport
     from reput.engine.rebuild.old_numbers import REFUSED as REFUSED
     from reput.engine.rebuild.old_numbers import OldNumbers as OldNumbers
     from reput.engine.rebuild.old_numbers import read_old_numbers as read_old_numbers
     from reput.engine.rebuild.old_numbers import write_old_numbers as write_old_numbers
+    from reput.engine.rebuild.operation import follow_log as follow_log
     from reput.engine.rebuild.operation import rebuild as rebuild
     from reput.engine.rebuild.queue_kinds import QueueBuild as QueueBuild
     from reput.engine.rebuild.queue_kinds import RunOne as RunOne
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from reput.engine.rebuild.queue_plan import read_plan as read_plan
     from reput.engine.rebuild.queue_plan import write_plan as write_plan
     from reput.engine.rebuild.renumbered import renumbered_entries as renumbered_entries
+    from reput.engine.rebuild.report import FollowReport as FollowReport
     from reput.engine.rebuild.report import RebuildReport as RebuildReport
     from reput.engine.rebuild.report import damage_lines as damage_lines
     from reput.engine.rebuild.staging import STAGING_FOLDER as STAGING_FOLDER

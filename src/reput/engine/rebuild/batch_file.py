@@ -26,8 +26,8 @@ from reput.engine.rebuild.queue_runs import RUN_DTYPE, QueueRuns
 from reput.errors import FormatError
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.io import FileReader, FileWriter, StagedFiles
+from reput.kernels.jit import new_rows
 from reput.kernels.narrow_columns import find_spans, narrow, widen
-from reput.kernels.rows import new_rows
 
 _TRAILER = struct.Struct("<q8s")
 _MAGIC = b"reput-b2"

@@ -27,7 +27,7 @@ from reput.engine.rebuild.queue_plan import DivideTask, QueuePlan, read_plan
 from reput.engine.rebuild.queue_runs import new_runs
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.io import FileWriter, StagedFiles
-from reput.kernels.rows import new_rows
+from reput.kernels.jit import new_rows
 
 _FIELDS = (
     "physical_offset", "size", "tags_code", "store_timestamp", "sys_flag", "queue", "queue_offset",

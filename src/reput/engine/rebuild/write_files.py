@@ -44,7 +44,7 @@ from reput.format.file_names import (
 )
 from reput.format.index_file import IndexHeader
 from reput.io import DISK, LOCAL, Disk, StagedFiles, Storage
-from reput.kernels.rows import new_rows
+from reput.kernels.jit import new_rows
 
 _INDEX_FIELDS = ("physical_offset", "store_timestamp", "key_count", "key_hash")
 _QUEUE_FIELDS = (

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from threading import Thread
 from typing import Any, Literal, NamedTuple, get_args
 
+from reput import base
 from reput.base import Runner, SerialRunner, is_spark_session
 from reput.errors import MissingExtraError, UsageError
 from reput.io import AnchoredRunner
@@ -153,9 +154,7 @@ def local_runner(
     if choice.runner == "serial" or (choice.runner == "auto" and size_bytes < SMALL_BYTES):
         yield AnchoredRunner(SerialRunner())
     else:
-        from reput.base import ProcessRunner
-
-        with ProcessRunner(processes, prepare) as runner:
+        with base.ProcessRunner(processes, prepare) as runner:
             spark = "" if has_spark() else f"; for Spark: {INSTALL_SPARK}"
             choice.announce(f"Runs in {runner.parallelism} processes of this machine{spark}.")
             yield AnchoredRunner(runner)

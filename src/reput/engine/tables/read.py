@@ -40,7 +40,7 @@ from reput.engine.tables.found_records import FoundRecords, OpenedQueues, Packed
 from reput.errors import CorruptMessageError
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH, locate
 from reput.io import FileReader, OpenFile
-from reput.kernels.rows import new_rows
+from reput.kernels.jit import new_rows
 
 _QUEUE_COLUMNS = ("topic", "queue_id")
 

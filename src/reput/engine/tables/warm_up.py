@@ -13,7 +13,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+import numpy as np
+
+from reput import core
 from reput.base import usable_cpus
+from reput.engine import messages, rebuild
+from reput.format.commit_log import encode
+from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
+from reput.io import Scratch
 from reput.kernels.compile_cache import compiling, has_compiled
 
 _KERNELS = {
@@ -121,15 +128,11 @@ def _has_few_processors() -> bool:
 
 
 def _scan() -> None:
-    from reput.core import find_logs
-    from reput.engine.rebuild import small_log
     from reput.engine.tables.plan import plan_reading
     from reput.engine.tables.read import RangeBatches
-    from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
-    from reput.io import Scratch
 
-    with Scratch.file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
-        for task in plan_reading(find_logs([str(folder)])).tasks:
+    with Scratch.file(COMMIT_LOG_FOLDER, offset_file_name(0), rebuild.small_log()) as folder:
+        for task in plan_reading(core.find_logs([str(folder)])).tasks:
             list(RangeBatches(task.part, ["size"]))
 
 
@@ -142,16 +145,10 @@ def _others() -> None:
 
 
 def _decode(properties: bytes) -> None:
-    import numpy as np
-
-    from reput.engine.messages import decode_batch
-    from reput.engine.rebuild import small_message
-    from reput.format.commit_log import encode
-
-    message = replace(small_message(), properties_bytes=properties)
+    message = replace(rebuild.small_message(), properties_bytes=properties)
     record = encode(message)
     records = np.frombuffer(bytearray(record * 2), np.uint8)
-    decode_batch(records, np.array([0, len(record)], np.int64))
+    messages.decode_batch(records, np.array([0, len(record)], np.int64))
 
 
 _WARM_UPS = {"scan": _scan, "columns": _columns, "others": _others}

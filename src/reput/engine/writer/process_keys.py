@@ -11,7 +11,7 @@ import socket
 
 from reput.base import now_ms
 from reput.format.host import Host
-from reput.format.unique_key import unique_key_prefix
+from reput.format.message_id import unique_key_prefix
 
 
 def process_prefix() -> str:

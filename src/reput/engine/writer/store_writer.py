@@ -50,7 +50,7 @@ from reput.engine.writer.threads import Health
 from reput.engine.writer.writer_settings import WriterSettings
 from reput.errors import ReputError, StoreAccessError, UsageError, displaced
 from reput.format.file_names import ABORT_FILE, COMMIT_LOG_FOLDER, LOCK_FILE
-from reput.format.unique_key import UniqueKeys
+from reput.format.message_id import UniqueKeys
 from reput.io import DISK, Disk, Mount, locked
 
 __all__ = ["StoreWriter", "WriterSettings", "now_ms"]

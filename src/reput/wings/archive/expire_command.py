@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from reput.base import counted, format_size, format_time, printable
 from reput.cli import FOUND, TIME, own, owner_options, store_argument, warn
 from reput.engine.writer import ExpiryReport, plan_by_time
-
-if TYPE_CHECKING:
-    from reput.wings.archive.restoring import ArchivedFiles
+from reput.wings.archive.restoring import ArchivedFiles, archived_files, require_unchanged
 
 
 @click.command(
@@ -59,18 +56,16 @@ def expire_command(
 
     {times}
     """
-    archived_files = None if archived is None else _archived_files(store, before, archived)
-    until = None if archived_files is None else archived_files.until
+    copied = None if archived is None else _archived_files(store, before, archived)
+    until = None if copied is None else copied.until
     if dry_run:
         report = plan_by_time(Path(store), before, until)
     else:
         with own(store, broker_config, **sizes) as writer:
-            if archived is not None and archived_files is not None:
-                from reput.wings.archive.restoring import require_unchanged
-
+            if archived is not None and copied is not None:
                 # The archive was compared with the store before the store was locked. Check that no other process has
                 # changed the archive meanwhile: otherwise, files without a copy would be deleted.
-                require_unchanged(archived, archived_files)
+                require_unchanged(archived, copied)
             report = writer.expire(before, until=until)
     if layout == "json":
         click.echo(json.dumps({"dry_run": dry_run, **asdict(report)}, indent=2))
@@ -81,8 +76,6 @@ def expire_command(
 
 def _archived_files(store: str, before: int, archive: str) -> ArchivedFiles:
     """Return the files of the plan that are archived. Print the name of the first file that is not archived."""
-    from reput.wings.archive.restoring import archived_files
-
     planned = plan_by_time(Path(store), before).log_files
     files = archived_files(archive, store, planned)
     missing = [path for path in planned if int(Path(path).name) >= files.until]

@@ -18,6 +18,7 @@ from reput.base import Progress, StoreConfig, Time, silent
 from reput.engine.tables import dataset
 from reput.engine.writer import WritableStore
 from reput.format.commit_log import (
+    CRC_PROPERTY,
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_PREPARED,
     SYS_FLAG_ROLLBACK,
@@ -35,7 +36,6 @@ from reput.format.properties import (
     SYSTEM_TOPIC_PREFIX,
     WAIT,
 )
-from reput.format.record_crc import CRC_PROPERTY
 from reput.io import Archive
 from reput.wings.archive.new_store import check_empty, new_store
 from reput.wings.archive.report import RestoreReport

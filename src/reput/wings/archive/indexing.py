@@ -45,7 +45,7 @@ from reput.format.archive_index import (
     QueueRows,
     packed,
 )
-from reput.format.batch_consume_queue import BatchEntry
+from reput.format.consume_queue import BatchEntry
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.file_names import offset_file_name
 from reput.io import Archive, FileReader, FileWriter, ObjectStore, OpenFile, ParquetIndex, Scratch

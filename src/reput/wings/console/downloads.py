@@ -16,6 +16,7 @@ from starlette.responses import Response, StreamingResponse
 
 from reput.base import json_text
 from reput.core import SharedStore
+from reput.engine import messages as engine_messages
 from reput.engine.messages import csv_line, field_value, message_cells, message_fields
 from reput.engine.stores import FoundMessage
 from reput.errors import ReputError, UsageError
@@ -172,9 +173,7 @@ def _write_parquet(file: IO[bytes], messages: Iterator[FoundMessage]) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from reput.engine.messages import select
-
-    schema = select([field.name for field in _PARQUET_FIELDS])
+    schema = engine_messages.select([field.name for field in _PARQUET_FIELDS])
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         while some := list(islice(messages, _AT_ONCE)):
             writer.write_table(pa.Table.from_pylist(list(map(_parquet_row, some)), schema))

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from reput.base import json_text
 from reput.core import SharedStore, coverage_fields, volume_of_topic
+from reput.engine import check as engine_check
 from reput.errors import MessageNotFoundError, ReputError, UsageError
 from reput.wings.console import arguments
 from reput.wings.console.arguments import (
@@ -241,11 +242,9 @@ def _end_fields(outcome: Outcome, until: Until) -> dict[str, Any]:
 
 
 def _check_lines(findings: Iterator[Any], head: dict[str, Any]) -> Lines:
-    from reput.engine.check import CHECK_SCHEMA
-
     count = wrong = 0
     try:
-        yield _line({"schema": CHECK_SCHEMA, **head})
+        yield _line({"schema": engine_check.CHECK_SCHEMA, **head})
         for finding in findings:
             count, wrong = count + 1, wrong + finding.is_wrong
             yield _line(finding.as_json())

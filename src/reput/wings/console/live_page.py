@@ -20,6 +20,7 @@ from starlette.responses import Response
 from reput.core import SharedStore, TailFilter, wanted_tags
 from reput.errors import UsageError
 from reput.wings.console.arguments import content_of, text
+from reput.wings.console.children import CHILDREN, LiveJob
 from reput.wings.console.mounts import Until
 from reput.wings.console.new_rows import NewRows, new_rows
 from reput.wings.console.rendering import Views
@@ -27,7 +28,6 @@ from reput.wings.console.search_page import cursors_of
 from reput.wings.console.users import CURRENT
 
 if TYPE_CHECKING:
-    from reput.wings.console.children import LiveJob
     from reput.wings.console.content import Content
 
 _FIELDS = ("topic", "key", "tags", "contains", "how", "store")
@@ -122,8 +122,6 @@ class LivePage:
         """Read new messages. With a condition on contents, a child process reads them."""
         if content is None:
             return await self._mounts.search(partial(new_rows, stores, predicate, cursors))
-        from reput.wings.console.children import LiveJob
-
         places = tuple((name, store.path, store.settings) for name, store in stores)
         job = LiveJob(places, predicate, content, cursors, CURRENT.get())
         until = self._mounts.until()
@@ -143,8 +141,6 @@ class LivePage:
 
 def _in_child(job: LiveJob, until: Until) -> NewRows:
     """Read new messages in a child process. Without an answer of it, the next request begins at the same cursors."""
-    from reput.wings.console.children import CHILDREN
-
     reason = "the time limit ended the search"
     with closing(CHILDREN.steps(job)) as steps:
         for step in steps:

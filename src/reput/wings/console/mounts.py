@@ -17,6 +17,7 @@ from starlette.requests import Request
 
 from reput.base import Finding
 from reput.core import MissingStore, SharedStore
+from reput.engine import check as engine_check
 from reput.errors import StoreNotFoundError, StoreUnreachableError, UsageError
 from reput.io import Location
 from reput.wings.serve import HTTP, HttpLimits, LimitError
@@ -236,20 +237,18 @@ class Mounts:
         Raises StoreAccessError, StoppedError, and UsageError if the store is not on a local disk, or if a full check
         is requested while another one is running.
         """
-        from reput.engine.check import check_store
-
         # If the store is read together with an archive of older files, check only the store itself.
         parts = Location.split(store.path)
         path = store.path if parts is None else parts[1]
         if Location.is_url(path):
             raise UsageError(f"{path}: only a store on a local disk can be checked")
         if not is_full:
-            yield from check_store(path, config=store.told_config, quick=True)
+            yield from engine_check.check_store(path, config=store.told_config, quick=True)
             return
         if not self._full_check.acquire(blocking=False):
             raise UsageError("a full check is running; try again when it has finished")
         try:
-            yield from check_store(
+            yield from engine_check.check_store(
                 path, config=store.told_config, progress=lambda *done: until.check()
             )
         finally:

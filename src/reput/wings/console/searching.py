@@ -28,6 +28,7 @@ from reput.errors import ReputError, UsageError
 from reput.format.bodies import sent_body
 from reput.format.commit_log import MessageExt, decode
 from reput.wings.console.arguments import SearchForm
+from reput.wings.console.children import CHILDREN, SearchJob
 from reput.wings.console.mounts import Until
 from reput.wings.console.users import Permission, may
 from reput.wings.serve import HTTP
@@ -202,9 +203,6 @@ def _paged(store: SharedStore, form: SearchForm, share: Share, until: Until) -> 
 
 def _in_child(store: SharedStore, form: SearchForm, share: Share, until: Until) -> Steps:
     """Search by content in a child process, which is killed when the search is stopped or the generator closed."""
-    # Import this late, because only searches by content need it.
-    from reput.wings.console.children import CHILDREN, SearchJob
-
     count, problems = 0, tuple[Finding, ...]()
     cursor = store.end_offset() if form.after is None else form.after
     progress = Progress(cursor, max(cursor - store.begin_offset(), 0))

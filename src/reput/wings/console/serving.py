@@ -22,7 +22,7 @@ import click
 from reput.base import json_text, printable
 from reput.cli import FOUND, given_config, writer_settings
 from reput.core import NamedStore, SharedStore, replicas_of
-from reput.engine.stores import stores_of
+from reput.engine.stores import open_store, stores_of
 from reput.errors import MissingExtraError, StoreAccessError, UsageError
 from reput.format.host import Host
 from reput.io import DISK, OpenFiles
@@ -229,8 +229,6 @@ class Serving:
         With synchronous flushing, the server, not the store, waits for a flush: one flush serves all waiting senders
         (group commit). So the store is always opened with asynchronous flushing.
         """
-        from reput.engine.stores import open_store
-
         store_of, _ = self._named.get(path, (None, {}))
         broker_config = (store_of and store_of.config) or self.broker_config
         settings = writer_settings(broker_config)

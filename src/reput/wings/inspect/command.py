@@ -1,4 +1,4 @@
-"""Define the commands `reput inspect`, `diff`, `stats`, `trace` and `report`.
+"""Define the commands `reput diff`, `stats`, `trace` and `report`.
 
 Each command imports its operation when it runs, because the others would delay `reput trace`.
 """
@@ -6,12 +6,16 @@ Each command imports its operation when it runs, because the others would delay 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from reput.base import json_text
+from reput import cli
+from reput.base import json_text, printable
 from reput.cli import (
     DAMAGED,
     FOUND,
@@ -20,15 +24,10 @@ from reput.cli import (
     advise_on_topic,
     answer_stores,
     archived_stores_argument,
-    check_page,
     code_of,
     complete_topics,
-    config_from,
     config_options,
-    console,
-    emit,
     given_config,
-    page_option,
     queue_entries_option,
     reader_options,
     refuse_a_message,
@@ -39,20 +38,16 @@ from reput.cli import (
     split_logs_option,
     stores_argument,
     warn,
-    write_page,
 )
 from reput.engine.stores import open_named, over_stores
 from reput.errors import UsageError
-from reput.io import DISK
+from reput.io import DISK, Disk
 from reput.wings.inspect import api
+from reput.wings.inspect.trace_text import life_lines
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from reput.engine.stores import Chosen, StoreAnswer
     from reput.wings.inspect.api import StoreReport
-    from reput.wings.inspect.inspection import Inspection
-    from reput.wings.inspect.listing import IndexFileAt
 
 SAME, DIFFERENT = FOUND, 1
 # Default limits of `trace`. A frequent key, or a retry queue of millions of entries, must not cause reads of the whole
@@ -60,114 +55,15 @@ SAME, DIFFERENT = FOUND, 1
 _MOST_MESSAGES, _MOST_ENTRIES = 100, 20_000
 
 
-@click.command(
-    "inspect",
-    epilog="\b\nExamples:"
-    "\n  reput inspect /data/store"
-    "\n  reput inspect /data/store orders/1 --entries 0-19"
-    "\n  reput inspect /data/store/consumequeue/orders/1/00000000000000000000 --at 220"
-    "\n  reput inspect /data/store/index/20261120232222031 --chain orders#order-100377",
-)
-@click.argument("path", metavar="PATH", type=click.Path(readable=False), callback=split_logs_option)
-@click.argument("queue", metavar="[TOPIC/QUEUE]", required=False)
-@config_options
-@click.option("--slots", is_flag=True, help="Print the used slots of an IndexFile.")
-@click.option("--items", is_flag=True, help="Print the items of an IndexFile.")
-@click.option("--chain", metavar="TOPIC#KEY", help="Print the chain of a key, newest first.")
-@click.option(
-    "--entries", metavar="FROM-TO", help="Print the entries of a queue: queue offsets, inclusive."
-)
-@click.option(
-    "--at",
-    "logical_offset",
-    metavar="LOGICAL_OFFSET",
-    type=click.IntRange(min=0),
-    help="Print the entry at this byte of a queue (entry number times its size, 20 or 46).",
-)
-@report_format("json", "Output format; json prints one object per row of a list.")
-def inspect_command(
-    path: str,
-    queue: str | None,
-    broker_config: str | None,
-    hash_slots: int | None,
-    index_items: int | None,
-    slots: bool,
-    items: bool,
-    chain: str | None,
-    entries: str | None,
-    logical_offset: int | None,
-    as_json: bool,
-) -> int:
-    """Describe PATH: a store, or any single file of one. With TOPIC/QUEUE, describe a queue of a store.
-
-    For a store, print its ranges, sizes, topics, queues and IndexFiles, from names and headers. For
-    a file, read all of it. For an IndexFile, also print the load of its slots, the lengths of its
-    chains and every broken link. If the size of an IndexFile does not determine its numbers of slots and items, pass
-    --hash-slots and --index-items.
-
-    --slots, --items and --chain print an IndexFile row by row instead, with the position of each
-    row in the file. In a chain, a * marks the items with the key's hash. Each of them is a
-    candidate: its message may still have another key.
-
-    --entries and --at print entries of a queue: of a ConsumeQueue file, a batch queue file, or TOPIC/QUEUE of a
-    store, RocksDB included. A row has the queue offset, the logical offset (byte in the queue), the three fields of the
-    entry, and what the tags code means: the tag if the message is readable, the due time of a delayed message, or
-    the extension unit. Pre-blank entries and gaps are one row each.
-
-    Exits with 3 when something is damaged, and with 1 when a chain has no item with the key's hash, or a queue has no
-    entry in the range.
-    """
-    from reput.wings.inspect.inspection import index_file_at, queue_at
-
-    config = config_from(broker_config, hash_slots=hash_slots, index_items=index_items)
-    if broker_config:
-        hash_slots, index_items = config.hash_slots, config.index_items
-    lists_queue = entries is not None or logical_offset is not None
-    if (
-        slots + items + (chain is not None) + (entries is not None) + (logical_offset is not None)
-        > 1
-    ):
-        raise UsageError("pass only one of --slots, --items, --chain, --entries and --at")
-    if lists_queue:
-        from reput.wings.inspect.listing import print_entries
-
-        with queue_at(path, queue, config) as (listing, _):
-            return print_entries(listing, entries, logical_offset, as_json)
-    if slots or items or chain is not None:
-        if queue is not None:
-            raise UsageError("--slots, --items and --chain are for an IndexFile, not for a queue")
-        return _list(index_file_at(path, hash_slots, index_items), slots, items, chain, as_json)
-    report = api.inspect(
-        path, config=config, hash_slots=hash_slots, index_items=index_items, queue=queue
+def _page_option(*, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option --output FILE."""
+    return click.option(
+        "--output",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        required=required,
+        help="The HTML file to write; an existing file is replaced.",
     )
-    if as_json:
-        click.echo(json.dumps(report.as_dict(), indent=2))
-    else:
-        _show(report.found, console())
-    warn(*report.findings)
-    return FOUND if report.is_valid else DAMAGED
-
-
-def _show(inspection: Inspection, to: Console) -> None:
-    """Print title, labels and values, then the tables, in the width and colours of the terminal."""
-    from rich.text import Text
-
-    from reput.wings.inspect.inspect_text import labelled, tables, title, values
-
-    to.print(Text(title(inspection), style="bold"), soft_wrap=True)
-    for label, value in values(inspection):
-        to.print(Text(labelled(label, value)), soft_wrap=True)
-    for table in tables(inspection):
-        to.print()
-        emit(table, to)
-
-
-def _list(file: IndexFileAt, slots: bool, items: bool, chain: str | None, as_json: bool) -> int:
-    from reput.wings.inspect.listing import print_chain, print_items, print_slots
-
-    if chain is not None:
-        return print_chain(file, chain, as_json)
-    return print_slots(file, as_json) if slots else print_items(file, as_json)
 
 
 @click.command(
@@ -290,7 +186,7 @@ def stats_command(
     show_default=True,
     help="Maximum number of messages read per store from retry, dead letter, schedule and op queues.",
 )
-@page_option()
+@_page_option()
 @reader_options
 @report_format("jsonl", "Output format; jsonl has one event per line.", row="event")
 def trace_command(
@@ -317,15 +213,13 @@ def trace_command(
     The last lines report the searched ranges. Exits with 1 if nothing was found, with 3 if a part of a
     log, index or queue could not be read.
     """
-    from reput.wings.inspect.trace_text import life_lines
-
     refuse_a_message(targets, "reput trace {store} --id {text}, or --key {text}")
     if (key is None) == (message_id is None):
         raise UsageError("pass one of --key and --id")
     stores = targets.named()
     paths = [store.path for store in stores]
     if output is not None:
-        check_page(output, paths)
+        _check_page(output, paths)
     with nullcontext() if output is None else DISK.writing_to(output, paths):
         report = api.trace(
             stores, key=key, message_id=message_id, topic=topic, most_messages=most_messages,
@@ -336,7 +230,7 @@ def trace_command(
             from reput.wings.inspect.pages.life_page import life_page
 
             question = f"message {message_id}" if key is None else f"key {key}"
-            write_page(output, life_page(life, question))
+            _write_page(output, life_page(life, question))
     if as_json:
         click.echo(json.dumps(report.header()))
         for fields in report.fields():
@@ -362,7 +256,7 @@ def trace_command(
     "\n  reput report --stores fleet.toml --output cluster.html",
 )
 @stores_argument
-@page_option(required=True)
+@_page_option(required=True)
 @config_options
 @queue_entries_option
 @click.option("--quick", is_flag=True, help="Check names, sizes, headers, ends and samples only.")
@@ -389,34 +283,31 @@ def report_command(
     Exits with 0 when the store is valid, with 3 when messages or entries are lost or wrong (or a store could not be
     read), and with 5 when there are only warnings.
     """
-    from reput.cli import PhaseBars
-
     store = targets.single
     if store is None or resume is not None:
         refuse_settings(broker_config, {"queue_entries": queue_entries, **sizes})
         return _report_all(targets, output, quick, resume, runner)
-    check_page(output, [store])
+    _check_page(output, [store])
     config = given_config(store, broker_config, {"queue_entries": queue_entries, **sizes})
     opening: dict[str, Any] = {"broker_config": broker_config, **sizes}
     with DISK.writing_to(output, [store]):
-        with PhaseBars(transient=True) as progress:
+        with cli.PhaseBars(transient=True) as progress:
             result = api.report(
                 store, quick=quick, check_config=config, runner=runner, progress=progress, **opening
             )
-        write_page(output, result.html())
+        _write_page(output, result.html())
     return code_of(result.severity)
 
 
 def _report_all(
     targets: GivenStores, output: str, quick: bool, resume: str | None, runner: Chosen
 ) -> int:
-    from reput.cli import StoresBar
     from reput.wings.inspect.report import ClusterPages
 
     stores = targets.named()
     paths = [store.path for store in stores]
-    check_page(output, paths)
-    with DISK.writing_to(output, paths), StoresBar(len(stores)) as bar:
+    _check_page(output, paths)
+    with DISK.writing_to(output, paths), cli.StoresBar(len(stores)) as bar:
         pages = ClusterPages(output, [store.name for store in stores])
 
         def on_answer(answer: StoreAnswer[StoreReport]) -> None:
@@ -429,7 +320,36 @@ def _report_all(
             outputs=pages.paths, quick=quick,
         )  # fmt: skip
         page = pages.cluster(answers, is_quick=quick)
-    write_page(output, page)
+    _write_page(output, page)
     for failure in answers.failed:
         warn(f"{failure.store}: not read: {failure.error}")
     return DAMAGED if answers.failed else code_of(answers.severity)
+
+
+def _check_page(output: str, stores: Iterable[str]) -> None:
+    """Raise UsageError if the page would be written into a store, or if its folder is missing."""
+    path = _page_place(output)
+    if not path.parent.is_dir():
+        raise UsageError(f"--output {output}: {path.parent} is not a folder")
+    for store in stores:
+        if path.is_relative_to(Path(store).resolve()):
+            raise UsageError(f"--output {output}: is in the store {store}, which is only read")
+
+
+def _write_page(output: str, page: str) -> None:
+    """Write the page, completely or not at all, and print its place. Raises StoreAccessError."""
+    place = _page_place(output)
+    with DISK.writing_to(place):
+        Disk().replace(place, page.encode("utf-8", "backslashreplace"))
+    click.echo(f"Wrote {printable(output)}", err=True)
+
+
+def _page_place(output: str) -> Path:
+    """Return the real path of the file to write. Raises UsageError if root would write to a link of another user.
+
+    Otherwise, a user could link the path to a system file, which root would overwrite.
+    """
+    path = Path(output)
+    if path.is_symlink() and os.geteuid() == 0 and path.lstat().st_uid != 0:
+        raise UsageError(f"--output {output}: is another user's link, which root does not follow")
+    return Path(DISK.real_path(output))

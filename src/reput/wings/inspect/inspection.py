@@ -27,7 +27,6 @@ from reput.engine.check import (
 )
 from reput.errors import FormatError, StoreNotFoundError, UsageError
 from reput.format import checkpoint
-from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, NOT_COMPACTED, decode_batch_entry
 from reput.format.commit_log import (
     BLANK_BYTES,
     BLANK_MAGIC,
@@ -35,7 +34,13 @@ from reput.format.commit_log import (
     MESSAGE_MAGIC_V2,
     read_size_and_magic,
 )
-from reput.format.consume_queue import ENTRY_BYTES, decode_entry
+from reput.format.consume_queue import (
+    BATCH_ENTRY_BYTES,
+    ENTRY_BYTES,
+    NOT_COMPACTED,
+    decode_batch_entry,
+    decode_entry,
+)
 from reput.format.file_names import (
     ABORT_FILE,
     BATCH_QUEUE_FOLDER,
@@ -52,6 +57,7 @@ from reput.format.file_names import (
     TIMER_WHEEL_FILE,
     is_index_file_name,
     parse_offset_file_name,
+    parse_queue_id,
 )
 from reput.io import Location, Storage, listed_size, size_of, storage_of
 from reput.wings.inspect.commit_log_inspection import CommitLogInspection, inspect_commit_log_file
@@ -219,17 +225,18 @@ def queue_at(
         finally:
             listing.close()
         return
-    topic, _, queue_id = queue.rpartition("/")
-    if not topic or not (queue_id.isascii() and queue_id.isdigit() and len(queue_id) <= 10):
+    topic, _, name = queue.rpartition("/")
+    queue_id = parse_queue_id(name)
+    if not topic or queue_id is None:
         raise UsageError(f"{queue}: write a queue as TOPIC/QUEUE, for example orders/1")
     with StoreReader(path, config=config, storage_options=storage_options) as store:
-        reader = store.queues.queue(topic, int(queue_id))
-        extension = os.path.join(store.path, EXTENSION_FOLDER, topic, str(int(queue_id)))
+        reader = store.queues.queue(topic, queue_id)
+        extension = os.path.join(store.path, EXTENSION_FOLDER, topic, str(queue_id))
         listing = listing_of_queue(reader, topic, store.commit_log, extension, store.storage)
         first = reader.min_queue_offset(store.commit_log.min_offset)
         inspection = QueueInspection(
             reader.folder, _QUEUE_NAMES.get(reader.kind.name, reader.kind.name), topic,
-            int(queue_id), len(listing.files), first, reader.max_queue_offset(),
+            queue_id, len(listing.files), first, reader.max_queue_offset(),
         )  # fmt: skip
         if reader.kind.numbering is not Numbering.BASE:
             inspection.min_logical_offset = inspection.first * CONSUME_QUEUE.entry_bytes

@@ -16,6 +16,7 @@ from reput.base import format_time, printable
 from reput.cli import FOUND, NOT_FOUND
 from reput.core import IndexGeometry
 from reput.errors import UsageError
+from reput.format.java_integer import decimal_number
 from reput.io import Storage
 from reput.wings.inspect.index_listing import ItemRow, SlotRow, chain_of, list_items, list_slots
 from reput.wings.inspect.queue_listing import LAST_OFFSET, EntryRow, QueueListing
@@ -105,10 +106,10 @@ def _range_of(text: str) -> tuple[int, int]:
     first, dash, last = text.partition("-")
     if not dash:
         last = first
-    bounds = (first or "0", last or str(LAST_OFFSET - 1))
-    if not all(bound.isascii() and bound.isdigit() and len(bound) <= 19 for bound in bounds):
+    begin = decimal_number(first or "0", 19)
+    end = decimal_number(last or str(LAST_OFFSET - 1), 19)
+    if begin is None or end is None:
         raise UsageError(f"--entries {text}: write queue offsets as FROM-TO, for example 0-99")
-    begin, end = map(int, bounds)
     if begin > end:
         raise UsageError(f"--entries {text}: the first queue offset is after the last one")
     return begin, min(end, LAST_OFFSET - 1)

@@ -28,8 +28,7 @@ from reput.core import (
     list_queue_files,
 )
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError
-from reput.format.batch_consume_queue import BatchEntry
-from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
+from reput.format.consume_queue import PRE_BLANK, BatchEntry, ConsumeQueueEntry
 from reput.format.consume_queue_ext import ExtensionUnit, is_address
 from reput.format.file_names import EXTENSION_FOLDER
 from reput.format.java_string import hash_code

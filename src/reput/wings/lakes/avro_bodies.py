@@ -14,9 +14,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
+from fastavro.schema import SchemaParseException, fingerprint, to_parsing_canonical_form
 
-from reput.errors import MissingExtraError, UsageError
+from reput.errors import UsageError
 from reput.wings.lakes.body_decoders import BodyFields, UndecodableBodyError, json_text_of
 from reput.wings.lakes.body_shape import MOST_COLUMNS, NUMBERS, BodyShape, united
 from reput.wings.lakes.http_json import without_password
@@ -51,14 +53,7 @@ def open_avro(argument: str) -> AvroFileDecoder | AvroRegistryDecoder:
 
     Raises:
         UsageError: The file is not an Avro schema of a record, or the URL is not valid.
-        MissingExtraError: fastavro is not installed.
     """
-    try:
-        import fastavro  # noqa: F401
-    except ImportError:
-        raise MissingExtraError(
-            "body 'avro' needs the library fastavro: pip install 'reput[avro]'", arguments=["body"]
-        ) from None
     if argument.startswith(_REGISTRY):
         return AvroRegistryDecoder(SchemaRegistry(argument.removeprefix(_REGISTRY)))
     try:
@@ -182,9 +177,6 @@ class _RecordReader:
     """
 
     def __init__(self, text: str, references: Mapping[str, str], place: str) -> None:
-        import fastavro
-        from fastavro.schema import fingerprint, to_parsing_canonical_form
-
         self.place = place
         self._read = fastavro.schemaless_reader
         self._names: dict[str, Any] = {}
@@ -194,13 +186,8 @@ class _RecordReader:
             self._schema = fastavro.parse_schema(json.loads(text), named_schemas=self._names)
             canonical = to_parsing_canonical_form(json.loads(text)) if not references else ""
         except (
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-            _schema_error(),
-        ) as error:
+            ValueError, KeyError, TypeError, AttributeError, RecursionError, SchemaParseException,
+        ) as error:  # fmt: skip
             raise self._refused(f"not an Avro schema: {error}") from None
         self.fingerprint = (
             bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO")) if canonical else b""
@@ -241,12 +228,6 @@ class _RecordReader:
 
     def _refused(self, reason: str) -> UsageError:
         return UsageError(f"{self.place}: {reason}", arguments=["body"])
-
-
-def _schema_error() -> type[Exception]:
-    from fastavro.schema import SchemaParseException
-
-    return SchemaParseException
 
 
 class _RecordTypes:

@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from reput.base import late, require
 from reput.errors import UsageError
-from reput.wings.lakes.avro_bodies import open_avro
 from reput.wings.lakes.body_decoders import BodyDecoder, UndecodableBodyError
 from reput.wings.lakes.body_shape import BodyShape
 from reput.wings.lakes.http_json import without_password
 from reput.wings.lakes.parsed_bodies import Misfit, ParsedBodies, field_misfit, whole_misfit
-from reput.wings.lakes.proto_bodies import open_proto
 
 ENTRY_POINTS = "reput.body_decoders"
 
@@ -35,7 +34,8 @@ _TOO_LARGE = f"the body has more than {MOST_BODY_BYTES:,} bytes"
 # Integers that a double represents exactly. Larger ones would be rounded, so they are rejected.
 _EXACT_DOUBLES = range(-(1 << 53), (1 << 53) + 1)
 _EXACT_FLOATS = range(-(1 << 24), (1 << 24) + 1)
-_OWN = {"avro": open_avro, "proto": open_proto}
+_OWN = {"avro": ("fastavro", "avro"), "proto": ("google.protobuf", "protobuf")}
+"""The library of each of reput's own encodings, and the extra that installs it."""
 
 
 def open_decoder(text: str) -> BodyDecoder:
@@ -53,7 +53,11 @@ def open_decoder(text: str) -> BodyDecoder:
             arguments=["body"],
         )
     if name in _OWN:
-        return _OWN[name](argument)
+        library, extra = _OWN[name]
+        need = f"body {name!r} needs the library {library.rpartition('.')[2]}"
+        require(library, f"{need}: pip install 'reput[{extra}]'", ["body"])
+        opened: BodyDecoder = late(f"reput.wings.lakes.{name}_bodies", f"open_{name}")()(argument)
+        return opened
     for point in entry_points(group=ENTRY_POINTS, name=name):
         decoder: BodyDecoder = point.load()(argument)
         return decoder

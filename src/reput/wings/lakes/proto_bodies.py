@@ -11,20 +11,32 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from google.protobuf import (  # noqa: F401  # they add themselves to the default pool
+    any_pb2,
+    duration_pb2,
+    empty_pb2,
+    field_mask_pb2,
+    struct_pb2,
+    timestamp_pb2,
+    wrappers_pb2,
+)  # fmt: skip
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import Default, DescriptorPool
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 
-from reput.errors import MissingExtraError, UsageError
+from reput.base import require
+from reput.errors import UsageError
 from reput.io import Scratch
 from reput.wings.lakes.body_decoders import BodyFields, UndecodableBodyError
 from reput.wings.lakes.body_shape import MOST_COLUMNS, BodyShape
 from reput.wings.lakes.http_json import without_password
 from reput.wings.lakes.schema_registry import HEADER_BYTES
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, FieldDescriptor
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 _MOST_LEVELS = 32
 _MOST_VALUES = 1 << 21
@@ -51,15 +63,10 @@ def open_proto(argument: str) -> ProtoDecoder:
 
     Raises:
         UsageError: The file cannot be read or compiled, or does not describe the message.
-        MissingExtraError: protobuf, or the compiler for a .proto file, is not installed.
+        MissingExtraError: The compiler for a .proto file is not installed.
     """
     path, _, message = argument.partition("#")
     where = f"body proto:{without_password(argument)}"
-    try:
-        from google.protobuf.descriptor_pb2 import FileDescriptorSet
-        from google.protobuf.message import DecodeError
-    except ImportError:
-        raise _missing("body 'proto' needs the library protobuf") from None
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -129,11 +136,8 @@ class _MessageReader:
     """
 
     def __init__(self, descriptors: bytes, message: str, where: str) -> None:
-        from google.protobuf.message import DecodeError
-        from google.protobuf.message_factory import GetMessageClass
-
         descriptor = _found(descriptors, message, where)
-        self._type, self._error = GetMessageClass(descriptor), DecodeError
+        self._type = GetMessageClass(descriptor)
         # Serializers of some languages count the hidden entry types of maps among the nested types, others do not.
         self._indexes = [_indexes_of(descriptor, with_entries) for with_entries in (True, False)]
         types = _MessageTypes(where)
@@ -154,7 +158,7 @@ class _MessageReader:
         message = self._type()
         try:
             message.MergeFromString(body)
-        except self._error:
+        except DecodeError:
             raise UndecodableBodyError("the body is not a Protobuf message") from None
         if self._has_required and not message.IsInitialized():
             missing = ", ".join(message.FindInitializationErrors()[:3])
@@ -210,9 +214,6 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
 
 def _found(descriptors: bytes, message: str, where: str) -> Descriptor:
     """Return the descriptor of the type with this name."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorSet
-    from google.protobuf.descriptor_pool import DescriptorPool
-
     files = FileDescriptorSet.FromString(descriptors)
     pool = DescriptorPool()
     try:
@@ -248,18 +249,6 @@ def _found(descriptors: bytes, message: str, where: str) -> Descriptor:
 
 def _add_standard(file: FileDescriptorProto, pool: Any, present: set[str]) -> None:
     """Add Google's standard types, if the descriptor set was written without its imports."""
-    from google.protobuf import (  # noqa: F401  # they add themselves to the default pool
-        any_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )  # fmt: skip
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-    from google.protobuf.descriptor_pool import Default
-
     for name in file.dependency:
         if name.startswith("google/protobuf/") and name not in present:
             present.add(name)
@@ -445,24 +434,19 @@ def _time_of(message: Any) -> datetime:
 
 
 def _json_of(message: Any) -> str:
-    from google.protobuf.json_format import MessageToJson
-
     return str(MessageToJson(message, indent=None, ensure_ascii=False))
 
 
 def _compiled(path: Path, where: str) -> bytes:
     """Compile a .proto file. Its imports must lie in its folder or below."""
-    try:
-        import grpc_tools.protoc
-    except ImportError:
-        raise _missing(
-            f"{path}: a .proto file needs the compiler of grpcio-tools; or pass what "
-            "`protoc --include_imports -o FILE` writes"
-        ) from None
-    import grpc_tools
-
+    protoc = require(
+        "grpc_tools.protoc",
+        f"{path}: a .proto file needs the compiler of grpcio-tools; or pass what "
+        "`protoc --include_imports -o FILE` writes: pip install 'reput[protobuf]'",
+        ["body"],
+    )
     folder = path.absolute().parent
-    standard = Path(grpc_tools.__path__[0]) / "_proto"
+    standard = Path(protoc.__file__).parent / "_proto"
     with Scratch.folder() as scratch:
         out = scratch / "descriptors"
         try:
@@ -487,7 +471,3 @@ def _first_line(error: Exception) -> str:
 
 def _refused(where: str, reason: str) -> UsageError:
     return UsageError(f"{where}: {reason}", arguments=["body"])
-
-
-def _missing(reason: str) -> MissingExtraError:
-    return MissingExtraError(f"{reason}: pip install 'reput[protobuf]'", arguments=["body"])

@@ -25,7 +25,6 @@ from reput.core import (
     facts_of,
     holes,
     open_queues,
-    parse_queue_id,
 )
 from reput.engine.compare import Span
 from reput.errors import FormatError, MissingExtraError, StoreNotFoundError
@@ -35,6 +34,7 @@ from reput.format.file_names import (
     INDEX_FOLDER,
     is_index_file_name,
     parse_offset_file_name,
+    parse_queue_id,
 )
 from reput.format.index_file import HEADER_BYTES, IndexHeader, decode_header
 from reput.io import FileReader, Location, listed_size

@@ -19,7 +19,7 @@ from reput.engine.check.checking.queue_entries import LightQueue, QueueFindings
 from reput.engine.check.checking.tally import Tally
 from reput.engine.compare import ComparedFile, FileComparison
 from reput.errors import ReputError, StoreChangedError, StoreNotFoundError, raise_if_refused
-from reput.format.record_crc import CRC_PROPERTY_END, record_crc_ok
+from reput.format.commit_log import CRC_PROPERTY_END, record_crc_ok
 
 _MISMATCHES = {
     Kind.BODY_CRC: "the body does not match its CRC",

@@ -14,9 +14,8 @@ from threading import Event
 from reput.base import StoreConfig
 from reput.core import wait_for_log
 from reput.engine.rebuild.follow.follower import Follower
-from reput.engine.rebuild.follow.report import FollowReport
 from reput.engine.rebuild.follow.state import FollowState, begin, has_indexes, owning
-from reput.engine.rebuild.report import RebuildReport
+from reput.engine.rebuild.report import FollowReport, RebuildReport
 from reput.errors import UsageError
 from reput.io import DISK
 

@@ -38,13 +38,13 @@ from reput.core import (
     walk_on,
     with_version,
 )
-from reput.engine.rebuild.follow.report import FollowReport
 from reput.engine.rebuild.follow.state import (
     CHECKPOINT_SPACING_BYTES,
     RECOVERY_POINT_FILE,
     FollowState,
     LogCheckpoint,
 )
+from reput.engine.rebuild.report import FollowReport
 from reput.engine.writer import (
     CutIndexes,
     FoundIndexes,

@@ -23,7 +23,7 @@ from reput.engine.tables.lookup.key_parts import texts_of
 from reput.errors import StoreNotFoundError
 from reput.io import ArrowFile, RangeReader, StagedFiles
 from reput.kernels import key_match as kernel
-from reput.kernels.rows import new_rows
+from reput.kernels.jit import new_rows
 
 # Matches are collected up to this number of bytes, and are then grouped by part of the key table.
 _FLUSH_BYTES = 64 << 20

@@ -45,8 +45,8 @@ from reput.errors import StoreNotFoundError
 from reput.format.java_string import encode_utf8
 from reput.io import ArrowFile, StagedFiles
 from reput.kernels import key_match as kernel
+from reput.kernels.jit import new_rows
 from reput.kernels.key_match import find_wanted
-from reput.kernels.rows import new_rows
 
 # Key hashes are not negative, so they have 31 bits.
 _HASH_BITS = 31

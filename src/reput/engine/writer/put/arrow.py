@@ -36,6 +36,7 @@ from reput.errors import MessageRefusedError, UsageError
 from reput.format.commit_log import SYS_FLAG_PREPARED
 from reput.format.host import Host, encode_host, parse_host
 from reput.format.java_string import encode_utf8, hash_map_order
+from reput.format.message_id import UNIQUE_KEY_BYTES
 from reput.format.properties import (
     DELAY,
     KEY_SEPARATOR,
@@ -47,9 +48,8 @@ from reput.format.properties import (
     TAGS,
     UNIQ_KEY,
 )
-from reput.format.unique_key import UNIQUE_KEY_BYTES
+from reput.kernels.jit import new_rows
 from reput.kernels.record_layout import PUT_DTYPE
-from reput.kernels.rows import new_rows
 
 _PROPERTIES = {"keys": KEYS, "tags": TAGS, "unique_key": UNIQ_KEY}
 _OF_DELAYED = {"delay_level": DELAY, "real_topic": REAL_TOPIC, "real_queue_id": REAL_QUEUE_ID}

@@ -14,12 +14,12 @@ from reput.engine.writer.put.message import Message
 from reput.engine.writer.put.record_form import RecordForm
 from reput.engine.writer.put.routing import delayed, further_queues, property_of, with_properties
 from reput.errors import MessageRefusedError
-from reput.format.batch_consume_queue import MAX_BATCH_SIZE, stated_batch_size
 from reput.format.commit_log import (
     SYS_FLAG_INNER_BATCH,
     SYS_FLAG_PREPARED,
     SYS_FLAG_TRANSACTION_MASK,
 )
+from reput.format.consume_queue import MAX_BATCH_SIZE, stated_batch_size
 from reput.format.properties import INNER_BASE, INNER_NUM
 
 

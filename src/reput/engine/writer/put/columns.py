@@ -19,7 +19,7 @@ from reput.engine.writer.put.record_form import FORM_OF_FOUR, RecordForm
 from reput.errors import MessageRefusedError
 from reput.format.commit_log import FIXED_BYTES, MAX_TOPIC_BYTES, SYS_FLAG_INNER_BATCH
 from reput.format.java_string import encode_utf8
-from reput.format.unique_key import UNIQUE_KEY_BYTES, UniqueKeys
+from reput.format.message_id import UNIQUE_KEY_BYTES, UniqueKeys
 from reput.kernels.record_layout import joined_bytes, write_unique_keys
 
 Bytes = npt.NDArray[np.uint8]

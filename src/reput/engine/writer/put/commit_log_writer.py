@@ -48,8 +48,7 @@ from reput.format.commit_log import (
     record_bytes,
 )
 from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, Host, encode_host
-from reput.format.message_id import encode_offset_id
-from reput.format.unique_key import UniqueKeys
+from reput.format.message_id import UniqueKeys, encode_offset_id
 from reput.kernels.record_layout import lay_out_records
 
 # The store sets these bits, because they must agree with the lengths of the hosts in the record.

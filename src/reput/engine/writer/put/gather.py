@@ -23,8 +23,10 @@ from reput.engine.writer.put.message import (
 from reput.engine.writer.put.record_form import FORM_OF_FOUR, RecordForm
 from reput.engine.writer.put.routing import delayed, may_be_delayed
 from reput.errors import MessageRefusedError
+from reput.format.commit_log import CRC_PROPERTY
 from reput.format.host import Host
 from reput.format.java_string import encode_utf8, hash_map_order
+from reput.format.message_id import UNIQUE_KEY_BYTES, UniqueKeys
 from reput.format.properties import (
     KEY_SEPARATOR,
     KEYS,
@@ -33,10 +35,8 @@ from reput.format.properties import (
     TAGS,
     UNIQ_KEY,
 )
-from reput.format.record_crc import CRC_PROPERTY
-from reput.format.unique_key import UNIQUE_KEY_BYTES, UniqueKeys
+from reput.kernels.jit import new_rows
 from reput.kernels.record_layout import PUT_DTYPE
-from reput.kernels.rows import new_rows
 
 _Value = TypeVar("_Value", bound=Hashable)
 _Names = tuple[str, ...] | None

@@ -15,9 +15,10 @@ from typing import NamedTuple, Self
 
 from reput.engine.writer.put.record_form import FORM_OF_FOUR, RecordForm
 from reput.errors import MessageRefusedError
-from reput.format.commit_log import MessageExt
+from reput.format.commit_log import CRC_PROPERTY, MessageExt, without_record_crc
 from reput.format.host import Host, encode_host
 from reput.format.java_string import encode_utf8, hash_map_order
+from reput.format.message_id import UniqueKeys
 from reput.format.properties import (
     INNER_MULTI_QUEUE_OFFSET,
     KEY_SEPARATOR,
@@ -27,8 +28,6 @@ from reput.format.properties import (
     TAGS,
     UNIQ_KEY,
 )
-from reput.format.record_crc import CRC_PROPERTY, without_record_crc
-from reput.format.unique_key import UniqueKeys
 
 _MOST_QUEUE_ID = (1 << 31) - 1
 # If the attribute `properties` has one of these types, it is a complete properties string.

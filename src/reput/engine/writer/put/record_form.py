@@ -12,17 +12,18 @@ from zlib import crc32
 from reput.base import StoreConfig
 from reput.errors import MessageRefusedError
 from reput.format.commit_log import (
+    CRC_PROPERTY_BYTES,
     MAX_PROPERTIES_BYTES,
     MAX_TOPIC_BYTES,
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
     TOPIC_V1,
     TOPIC_V2,
+    encode_crc_property,
 )
 from reput.format.file_names import is_folder_name
 from reput.format.java_string import encode_utf8
 from reput.format.properties import PROPERTY_SEPARATOR
-from reput.format.record_crc import CRC_PROPERTY_BYTES, encode_crc_property
 
 # A 5.x broker writes record V2 for a topic of more than Byte.MAX_VALUE characters (UTF-16 units).
 _MOST_UNITS_V1 = 127

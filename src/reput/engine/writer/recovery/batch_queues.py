@@ -37,8 +37,8 @@ from reput.engine.writer.recovery.queue_files import FoundFiles
 from reput.engine.writer.recovery.queue_matching import Count
 from reput.engine.writer.recovery.recovery_point import RecoveryPoint
 from reput.errors import StoreError
-from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, NOT_COMPACTED, decode_batch_entry
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
+from reput.format.consume_queue import BATCH_ENTRY_BYTES, NOT_COMPACTED, decode_batch_entry
 from reput.format.dtypes import BATCH_ENTRY_DTYPE
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, is_folder_name
 from reput.io import Disk, FileReader

@@ -41,8 +41,8 @@ from reput.core import (
 from reput.engine.writer.recovery.queue_files import QueueFiles, is_blank, physical_offsets, sizes
 from reput.engine.writer.recovery.recovery_point import locked_at
 from reput.errors import StoreError, StoreNotFoundError
-from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES
 from reput.format.commit_log import SIZE_AND_MAGIC
+from reput.format.consume_queue import BATCH_ENTRY_BYTES
 from reput.format.dtypes import RawEntries
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,

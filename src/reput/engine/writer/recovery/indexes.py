@@ -53,7 +53,7 @@ from reput.engine.writer.recovery.recovery_point import (
     read_recovery_point,
 )
 from reput.engine.writer.recovery.report import RecoveryReport
-from reput.format.commit_log import MIN_RECORD_BYTES, read_size_and_magic
+from reput.format.commit_log import MIN_RECORD_BYTES, read_size_and_magic, record_crc_ok
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     CONSUME_QUEUE_FOLDER,
@@ -61,7 +61,6 @@ from reput.format.file_names import (
     RECOVERY_POINT_FILE,
     is_folder_name,
 )
-from reput.format.record_crc import record_crc_ok
 from reput.io import Disk, FileReader
 
 _MOST_THREADS = 4

@@ -27,10 +27,15 @@ from reput.core import (
 from reput.engine.writer.recovery.report import RecoveryReport
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, StoreNotFoundError
 from reput.format.checkpoint import Checkpoint
-from reput.format.commit_log import BLANK_BYTES, BLANK_MAGIC, crc_matches, read_size_and_magic
+from reput.format.commit_log import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    crc_matches,
+    read_size_and_magic,
+    stated_record_crc,
+)
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name, parse_offset_file_name
 from reput.format.properties import PROPERTY_SEPARATOR
-from reput.format.record_crc import stated_record_crc
 from reput.io import Disk, FileReader
 
 

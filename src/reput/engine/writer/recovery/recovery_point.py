@@ -27,9 +27,8 @@ from reput.base import Finding, StoreConfig
 from reput.core import BatchEnd, CommitLogFile, OffsetRange, Queue, index_paths, queue_folder
 from reput.engine.writer.recovery.queue_files import QueueFiles
 from reput.errors import StoreError
-from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES
 from reput.format.checkpoint import CHECKPOINT_BYTES
-from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
+from reput.format.consume_queue import BATCH_ENTRY_BYTES, ENTRY_BYTES, PRE_BLANK
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     CHECKPOINT_FILE,

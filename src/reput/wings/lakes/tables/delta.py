@@ -13,10 +13,21 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+from deltalake import (
+    BloomFilterProperties,
+    ColumnProperties,
+    CommitProperties,
+    Schema,
+    Transaction,
+    WriterProperties,
+    transaction,
+)
+from deltalake import DeltaTable as Table
+from deltalake.exceptions import CommitFailedError
 
 from reput.base import now_ms
 from reput.core import ReadMark
@@ -33,9 +44,6 @@ from reput.wings.lakes.request import ExportRequest
 from reput.wings.lakes.table_files import BucketFiles, FolderFiles, TableFiles
 from reput.wings.lakes.tables.parquet import MOST_NAME_BYTES, OLD_REJECTS, hive_folders, without
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable as Table
-
 _STATE = "reput"
 _TRANSACTION = "reput:"
 _FENCE = "reput"
@@ -47,15 +55,9 @@ _DERIVED = {"day": pa.date32(), "hour": pa.string()}
 
 
 class _Delta:
-    """See `reput.wings.lakes.commit.Destination`. Raises MissingExtraError if deltalake is not installed."""
+    """See `reput.wings.lakes.commit.Destination`."""
 
     def __init__(self, files: TableFiles) -> None:
-        try:
-            import deltalake  # noqa: F401
-        except ImportError:
-            raise MissingExtraError(
-                "layout delta needs deltalake: pip install 'reput[delta]'", arguments=["layout"]
-            ) from None
         self.name, self._files = files.name, files
         self.layout, self.table = "delta", "messages"
         self.known_by: tuple[str, ...] = ("_delta_log",)
@@ -232,8 +234,6 @@ class DeltaBucketTable(_Delta):
 
 def _writer_properties() -> Any:
     """Return settings that make files written by deltalake as similar to an export's files as possible."""
-    from deltalake import BloomFilterProperties, ColumnProperties, WriterProperties
-
     filtered = ColumnProperties(bloom_filter_properties=BloomFilterProperties(True))
     return WriterProperties(
         compression="ZSTD",
@@ -251,8 +251,6 @@ class _DeltaPlace:
 
     def open(self) -> Table | None:
         """Return the table, or None if it does not exist."""
-        from deltalake import DeltaTable as Table
-
         settings = dict(self._files.settings())
         with _explained(self._place):
             if not Table.is_deltatable(self._place, settings):
@@ -271,11 +269,8 @@ class _DeltaPlace:
         actions: list[Any],
         properties: dict[str, Any],
     ) -> None:
-        from deltalake import CommitProperties, Schema
-        from deltalake.transaction import create_table_with_add_actions
-
         with _explained(self._place):
-            create_table_with_add_actions(
+            transaction.create_table_with_add_actions(
                 self._place, Schema.from_arrow(schema), actions, partition_by=partition_by,
                 commit_properties=CommitProperties(**properties),
                 storage_options=dict(self._files.settings()),
@@ -283,8 +278,6 @@ class _DeltaPlace:
 
     def fence(self) -> None:
         """Make a commit, so that every unfinished commit on an earlier version fails with a conflict."""
-        from deltalake import CommitProperties
-
         table = self.open()
         if table is not None:
             with _explained(self._place):
@@ -307,8 +300,6 @@ class _DeltaPlace:
 
         Does nothing if the table already has the run's commit.
         """
-        from deltalake import CommitProperties, Schema, Transaction
-
         now = now_ms()
         properties: dict[str, Any] = {
             "custom_metadata": {_STATE: state.as_text()},
@@ -347,8 +338,6 @@ class _DeltaPlace:
 
 
 def _fence_of(now: int) -> Any:
-    from deltalake import Transaction
-
     return Transaction(_FENCE, now, now)
 
 
@@ -404,8 +393,6 @@ def _path_of(name: str, file: DataFile) -> str:
 
 
 def _add_action(name: str, file: DataFile, now_ms: int) -> Any:
-    from deltalake.transaction import AddAction
-
     path = _path_of(name, file)
     # Data files of Delta do not contain the columns of partitions, so these columns get no statistics.
     in_file = {name for name, _ in file.partition}
@@ -415,7 +402,9 @@ def _add_action(name: str, file: DataFile, now_ms: int) -> Any:
         "maxValues": _bounds(file.greatest, in_file),
     }
     values = dict(file.partition)
-    return AddAction(path, file.file_bytes, values, now_ms, True, json.dumps(statistics))
+    return transaction.AddAction(
+        path, file.file_bytes, values, now_ms, True, json.dumps(statistics)
+    )
 
 
 def _text(value: Any) -> str | None:
@@ -423,14 +412,12 @@ def _text(value: Any) -> str | None:
 
 
 def _remove_actions(names: Sequence[str], now_ms: int) -> list[Any]:
-    try:
-        from deltalake.transaction import RemoveAction
-    except ImportError:
+    if not hasattr(transaction, "RemoveAction"):
         raise MissingExtraError(
             "upsert_by needs deltalake 1.6 or newer: pip install -U 'reput[delta]'",
             arguments=["upsert_by"],
-        ) from None
-    return [RemoveAction(name, True, now_ms) for name in names]
+        )
+    return [transaction.RemoveAction(name, True, now_ms) for name in names]
 
 
 def _bounds(values: Any, without_names: set[str]) -> dict[str, Any]:
@@ -443,6 +430,4 @@ def _bounds(values: Any, without_names: set[str]) -> dict[str, Any]:
 
 
 def _explained(name: str) -> AbstractContextManager[None]:
-    from deltalake.exceptions import CommitFailedError
-
     return explained_by("Delta", name, CommitFailedError)

@@ -16,11 +16,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.io.pyarrow import parquet_files_to_data_files
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.update.snapshot import ExpireSnapshots
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 
-from reput.errors import MissingExtraError, StoreAccessError, StoreLockedError, UsageError
+from reput.errors import StoreAccessError, StoreLockedError, UsageError
 from reput.io import Parquet
 from reput.wings.lakes.body_shape import Widenings
 from reput.wings.lakes.commit import Commit, Staged, State, explained_by, with_column_shape
@@ -31,11 +38,6 @@ from reput.wings.lakes.merging import most_small_files
 from reput.wings.lakes.partitions import SORT_COLUMNS
 from reput.wings.lakes.request import TEXT_PARTITIONS, ExportRequest
 from reput.wings.lakes.table_files import BucketFiles, FolderFiles, TableFiles
-
-if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
-    from pyiceberg.schema import Schema
-    from pyiceberg.table import Table, Transaction
 
 DEFAULT_TABLE = "reput.messages"
 _STATE, _RUN, _FENCE = "reput.state", "reput.run", "reput.fence"
@@ -100,16 +102,8 @@ class _Iceberg:
             catalog_properties: Properties for pyiceberg, in addition to its configuration.
 
         Raises:
-            MissingExtraError: pyiceberg is not installed.
             UsageError: a name is invalid.
         """
-        try:
-            import pyiceberg  # noqa: F401
-        except ImportError:
-            raise MissingExtraError(
-                "layout iceberg needs pyiceberg: pip install 'reput[iceberg]'",
-                arguments=["layout"],
-            ) from None
         if catalog == "":
             raise UsageError(
                 "catalog: give a name in pyiceberg's configuration, or a URI", arguments=["catalog"]
@@ -131,8 +125,6 @@ class _Iceberg:
     @property
     def _catalog(self) -> Catalog:
         if self._opened is None:
-            from pyiceberg.catalog import load_catalog
-
             # A catalog in an SQLite file is created in the table's folder, which must exist.
             self._files.create()
             named = self._catalog_name or f"sqlite:///{self._files.place(_CATALOG)}"
@@ -301,8 +293,6 @@ class _Iceberg:
         return [dataset for dataset in datasets if dataset.files]
 
     def _load(self, name: str) -> Table | None:
-        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
         with self._explained():
             try:
                 table = _without_retries(self._catalog.load_table(name))
@@ -321,8 +311,6 @@ class _Iceberg:
         return table
 
     def _create(self, name: str, schema: pa.Schema, partition_by: Sequence[str]) -> Table:
-        from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
-
         transforms: dict[str, Any] = {
             **dict.fromkeys(TEXT_PARTITIONS, IdentityTransform()),
             "day": DayTransform(),
@@ -379,8 +367,6 @@ class _Iceberg:
             )
 
     def _explained(self) -> AbstractContextManager[None]:
-        from pyiceberg.exceptions import CommitFailedException
-
         return explained_by("Iceberg", self.name, CommitFailedException)
 
 
@@ -512,8 +498,6 @@ def _summary(snapshot: Any) -> dict[str, str]:
 
 def _expire_snapshots(transaction: Transaction) -> None:
     """Expire the oldest snapshots of a table that keeps only some. Their files stay."""
-    from pyiceberg.table.update.snapshot import ExpireSnapshots
-
     metadata = transaction.table_metadata
     text = metadata.properties.get(_SNAPSHOTS, "")
     if not text.isdecimal():
@@ -587,8 +571,6 @@ def replace_files(
     properties: Mapping[str, str],
 ) -> None:
     """Remove files from a table and add the files at these paths, in one snapshot with these properties."""
-    from pyiceberg.io.pyarrow import parquet_files_to_data_files
-
     transaction.set_properties({_STATE: properties[_STATE]})
     update = transaction.update_snapshot(snapshot_properties=dict(properties))
     with update.overwrite() as overwriting:

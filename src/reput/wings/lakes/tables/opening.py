@@ -19,14 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from reput.base import first_line, is_out_of_reach
+from reput.base import first_line, is_out_of_reach, late, require
 from reput.errors import StoreAccessError, UsageError
 from reput.io import Location
 from reput.wings.lakes.commit import Destination
 from reput.wings.lakes.control import format_of
 from reput.wings.lakes.lake_bucket import LakeBucket
-from reput.wings.lakes.tables.delta import DeltaBucketTable, DeltaTable
-from reput.wings.lakes.tables.iceberg import IcebergBucketTable, IcebergTable
 from reput.wings.lakes.tables.parquet import ParquetBucketTable, ParquetTable
 
 ENTRY_POINTS = "reput.table_formats"
@@ -59,6 +57,18 @@ class TableFormat:
     control_inside: bool = True
 
 
+def _late(library: str, module: str, name: str) -> Callable[..., Destination]:
+    """Return a function that opens a table with a class of a module, which needs a library that may be missing."""
+
+    def open_late(*place: Any, **options: Any) -> Destination:
+        reason = f"layout {module} needs {library}: pip install 'reput[{module}]'"
+        require(library, reason, ["layout"])
+        table: Destination = late(f"reput.wings.lakes.tables.{module}", name)()(*place, **options)
+        return table
+
+    return open_late
+
+
 _formats: dict[str, TableFormat] = {
     "parquet": TableFormat(
         ParquetTable,
@@ -68,14 +78,17 @@ _formats: dict[str, TableFormat] = {
         control_inside=False,
     ),
     "iceberg": TableFormat(
-        IcebergTable,
+        _late("pyiceberg", "iceberg", "IcebergTable"),
         frozenset({"catalog", "table", "catalog_properties"}),
         misread="%?#",
-        open_bucket=IcebergBucketTable,
+        open_bucket=_late("pyiceberg", "iceberg", "IcebergBucketTable"),
         control_inside=True,
     ),
     "delta": TableFormat(
-        DeltaTable, misread="%", open_bucket=DeltaBucketTable, control_inside=True
+        _late("deltalake", "delta", "DeltaTable"),
+        misread="%",
+        open_bucket=_late("deltalake", "delta", "DeltaBucketTable"),
+        control_inside=True,
     ),
 }
 

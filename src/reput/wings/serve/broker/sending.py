@@ -26,6 +26,7 @@ from reput.format.commit_log import (
 from reput.format.host import Host
 from reput.format.java_integer import parse_int32, parse_int64
 from reput.format.java_string import encode_utf8
+from reput.format.message_id import UniqueKeys
 from reput.format.properties import CLUSTER as CLUSTER_PROPERTY
 from reput.format.properties import (
     DEAD_LETTER_TOPIC_PREFIX,
@@ -58,7 +59,6 @@ from reput.format.properties import (
     encode_properties,
     stored_order,
 )
-from reput.format.unique_key import UniqueKeys
 from reput.wings.serve.broker.groups import GroupConfig, SubscriptionGroups
 from reput.wings.serve.broker.limits import CLUSTER, LimitError, Limits, check_name
 from reput.wings.serve.broker.topics import (

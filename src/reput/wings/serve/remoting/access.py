@@ -17,7 +17,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from reput.errors import MissingExtraError, StoreAccessError, UsageError
+from reput.base import require
+from reput.errors import StoreAccessError, UsageError
 from reput.wings.serve.remoting.commands import Command
 from reput.wings.serve.remoting.requests import needed_rights
 from reput.wings.serve.remoting.rights import FREE, PUB, SUB, AccessError, Account, Rights
@@ -36,10 +37,7 @@ class AccessList:
     @classmethod
     def read(cls, path: str | PathLike[str]) -> AccessList:
         """Read a plain_acl.yml. Raises UsageError, StoreAccessError, MissingExtraError."""
-        try:
-            import yaml
-        except ImportError:
-            raise MissingExtraError("acl needs PyYAML: pip install 'reput[serve]'") from None
+        yaml = require("yaml", "acl needs PyYAML: pip install 'reput[serve]'")
         try:
             content = yaml.safe_load(Path(path).read_bytes()) or {}
             accounts = [_account(item) for item in content.get("accounts") or ()]
