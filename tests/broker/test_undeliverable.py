@@ -161,13 +161,13 @@ def test_lost_entries_of_a_delay_level_do_not_hold_up_later_messages(tmp_path: P
         for number in range(5):
             held = {"REAL_TOPIC": "T", "REAL_QID": "0"}
             store.put(replace(waiting(SCHEDULE_TOPIC, **held), body=b"%d" % number))
-        assert store.wait_dispatched(timeout_s=60)
+        assert store.wait_dispatched()
         queue = tmp_path / "store" / "consumequeue" / SCHEDULE_TOPIC / "0" / f"{0:020}"
         with queue.open("r+b") as file:
             file.seek(20)
             file.write(bytes(2 * 20))
         while broker.written.deliver_due() or broker.written.delays.offsets().get(1, 0) < 5:
             pass
-        assert store.wait_dispatched(timeout_s=60)
+        assert store.wait_dispatched()
         assert [each.body for each in store.pull("T", 0, 0).messages] == [b"0", b"3", b"4"]
         assert [(met.begin, met.end) for met in store.unreadable.ranges()] == [(1, 3)]

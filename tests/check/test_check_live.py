@@ -138,7 +138,7 @@ def test_a_log_file_that_is_being_made_is_no_finding(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with reput.open_store(path, mode="rw", config=CONFIG) as store:
         store.put(reput.Message("T", b"x", ["k"]))
-        assert store.wait_dispatched(timeout_s=60)
+        assert store.wait_dispatched()
         following = path / "commitlog" / f"{CONFIG.commit_log_file_bytes:020d}"
         following.touch()
         found = [one.kind for one in check_store(path, config=CONFIG)]
@@ -150,7 +150,7 @@ def test_a_queue_file_that_is_being_made_is_no_finding(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with reput.open_store(path, mode="rw", config=CONFIG) as store:
         store.put(reput.Message("T", b"x", ["k"]))
-        assert store.wait_dispatched(timeout_s=60)
+        assert store.wait_dispatched()
         (queue,) = (path / "consumequeue" / "T").iterdir()
         following = queue / f"{CONFIG.queue_file_bytes:020d}"
         following.touch()
@@ -163,7 +163,7 @@ def test_an_index_file_that_is_being_made_is_no_finding(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with reput.open_store(path, mode="rw", config=CONFIG) as store:
         store.put(reput.Message("T", b"x", ["k"]))
-        assert store.wait_dispatched(timeout_s=60)
+        assert store.wait_dispatched()
         following = path / "index" / "99990101000000000"
         following.touch()
         for config in (CONFIG, None):
@@ -176,7 +176,7 @@ def test_slots_that_a_writer_fills_before_its_header_are_no_finding(tmp_path: Pa
     path = tmp_path / "store"
     with reput.open_store(path, mode="rw", config=CONFIG) as store:
         store.put(reput.Message("T", b"x", ["k"]))
-        assert store.wait_dispatched(timeout_s=60)
+        assert store.wait_dispatched()
         following = path / "index" / "99990101000000000"
         used = b"".join(number.to_bytes(4, "big") for number in (1, 2, 3))
         data = (bytes(40) + used).ljust(CONFIG.index_file_bytes, b"\0")

@@ -78,7 +78,7 @@ def test_expire_that_is_not_understood(store: Path, tmp_path: Path) -> None:
 def test_a_store_with_an_owner(store: Path) -> None:
     with api.open_store(store, mode="rw") as opened:
         opened.put(api.Message("T", b"one more"))
-        assert opened.wait_dispatched(timeout_s=20)
+        assert opened.wait_dispatched()
         for command in (("expire", "--before", "now"), ("recover",)):
             ran = reput(command[0], store, *command[1:])
             assert ran.code == FAILED

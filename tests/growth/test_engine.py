@@ -23,7 +23,7 @@ def _expire(folder: Path, files: int) -> Counts:
         folder, mode="rw", config=config(items=100), clean_resource_interval_s=3600
     ) as store:
         store.put_many(reput.Message("T", bytes(3300)) for _ in range(files))
-        store.wait_dispatched(timeout_s=60)
+        store.wait_dispatched()
         cost = count(lambda _: store.expire(1 << 60), threads=False)
         assert len(list((folder / "commitlog").iterdir())) == 1
     return cost

@@ -180,7 +180,7 @@ def test_a_store_that_was_written_here(tmp_path: Path) -> None:
     with reput.open_store(tmp_path / "s", mode="rw", config=config) as store:
         store.put(reput.Message("orders", b"b", ["k1"], properties={"DELAY": "5"}))
         store.put(reput.Message("orders", b"b", ["k1"]))
-        assert store.wait_dispatched(timeout_s=600)
+        assert store.wait_dispatched()
         with open_store(tmp_path / "s") as reader:
             scheduled, sent = trace_life([reader], key="k1").events
     assert (scheduled.role, sent.role) == (Role.SCHEDULED, Role.MESSAGE)

@@ -264,7 +264,7 @@ def test_threads_that_ask_the_store_that_they_put_into(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         assert failed == []
-        assert store.wait_dispatched(timeout_s=60)
+        assert store.wait_dispatched()
         for follower in followers:
             assert follower.asked > 5
             for queue, end in writer.ends.items():

@@ -21,7 +21,7 @@ grows = pytest.mark.parametrize("count", [FEW, A_FILE])
 
 def put(store: reput.WritableStore, count: int) -> None:
     store.put_many([reput.Message("T", b"x" * 200, [str(n)]) for n in range(count)])
-    assert store.wait_dispatched(timeout_s=60)
+    assert store.wait_dispatched()
 
 
 @grows

@@ -84,7 +84,7 @@ def test_the_same_hash_is_not_the_same_tag(tmp_path: Path) -> None:
     assert hash_code("Aa") == hash_code("BB")
     with reput.open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
         store.put_many(reput.Message("T", tags=tag) for tag in ("Aa", "BB", "", "BB", "Aa"))
-        assert store.wait_dispatched(timeout_s=20)
+        assert store.wait_dispatched()
         pulled = store.pull("T", 0, 0, 10, "BB")
         assert [message.queue_offset for message in pulled.messages] == [1, 3]
         assert pulled.next_begin_offset == 5
@@ -101,7 +101,7 @@ def test_offsets_outside_a_queue(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with reput.open_store(path, mode="rw", config=SMALL) as store:
         store.put_many(reput.Message("T", b"x" * 400) for _ in range(100))
-        assert store.wait_dispatched(timeout_s=20)
+        assert store.wait_dispatched()
         cases = [
             (-1, PullStatus.OFFSET_TOO_SMALL, 0),
             (100, PullStatus.NO_NEW_MESSAGE, 100),
@@ -131,7 +131,7 @@ def test_offsets_outside_a_queue(tmp_path: Path) -> None:
 def test_what_cannot_be_asked(tmp_path: Path) -> None:
     with reput.open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
         store.put(reput.Message("T"))
-        assert store.wait_dispatched(timeout_s=20)
+        assert store.wait_dispatched()
         with pytest.raises(MessageNotFoundError, match="no queue 1 of topic 'T'"):
             store.pull("T", 1, 0)
         with pytest.raises(UsageError, match="max_messages"):

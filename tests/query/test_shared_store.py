@@ -47,7 +47,7 @@ def test_a_shared_store_has_the_methods_of_a_store_for_one_thread(kind: type) ->
 def test_store_objects_satisfy_the_protocols(tmp_path: Path) -> None:
     with reput.open_store(tmp_path / "store", mode="rw", config=CONFIG) as owned:
         owned.put(reput.Message("T", b"body"))
-        assert owned.wait_dispatched(timeout_s=60)
+        assert owned.wait_dispatched()
         with reput.open_store(tmp_path / "store") as opened:
             stores: tuple[AnyStore, ...] = (owned, opened)
             for store in stores:

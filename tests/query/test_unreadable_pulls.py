@@ -113,7 +113,7 @@ def repeated(tmp_path: Path) -> Path:
     with reput.open_store(path, mode="rw", config=SMALL_16K) as store:
         for number in range(10):
             store.put(reput.Message("T", b"m%d" % number, keys=[f"k{number}"]))
-        assert store.wait_dispatched(timeout_s=60)
+        assert store.wait_dispatched()
     log = path / "commitlog" / f"{0:020}"
     data, at = bytearray(log.read_bytes()), 0
     for number in range(10):
@@ -171,7 +171,7 @@ def test_a_topic_whose_messages_were_all_in_a_missing_log_file_is_not_empty(
     with reput.open_store(path, mode="rw", config=SMALL_16K) as store:
         for topic in "AAABBBAAA":
             store.put(reput.Message(topic, body))
-        assert store.wait_dispatched(timeout_s=60)
+        assert store.wait_dispatched()
     (path / "commitlog" / f"{1 << 14:020}").unlink()
     for command in (["tail", str(path)], ["query", str(path)]):
         assert main([*command, "--topic", "B"]) == 3

@@ -33,7 +33,7 @@ def test_put_get_query_pull(tmp_path: Path) -> None:
         arrived: list[tuple[str, int, int]] = []
         store.subscribe(lambda *grown: arrived.append(grown))
         results += store.put_many(orders(500))
-        assert store.wait_dispatched(timeout_s=20)
+        assert store.wait_dispatched()
         assert arrived[-1][0] == "orders"
         assert max(end for _, _, end in arrived) == 500
         assert store.get(results[7].physical_offset).body == b"body 7"
@@ -92,7 +92,7 @@ def test_columns_are_the_same_messages(tmp_path: Path) -> None:
         assert len(result.physical_offset) == count - 3
         store.put_columns({"topic": "orders", "body": [b"one", b"two"], "queue_id": 3})
         store.put_columns({"topic": "keyless", "body": [b"three"], "keys": [[]]})
-        assert store.wait_dispatched(timeout_s=60)
+        assert store.wait_dispatched()
         message = store.get(int(result.physical_offset[4]))
         assert (message.topic, message.body, message.queue_id) == ("payments", b"7", 3)
         text = message.properties_bytes.decode()
@@ -143,11 +143,11 @@ def test_one_owner_at_a_time(tmp_path: Path) -> None:
 def test_a_reader_sees_what_is_dispatched_meanwhile(tmp_path: Path) -> None:
     with reput.open_store(tmp_path / "store", mode="rw", config=SMALL_32K) as store:
         store.put_many(orders(1))
-        store.wait_dispatched(timeout_s=20)
+        store.wait_dispatched()
         with reput.open_store(tmp_path / "store", config=SMALL_32K) as reader:
             for number in range(1, 30):
                 store.put_many(orders(100))
-                assert store.wait_dispatched(timeout_s=20)
+                assert store.wait_dispatched()
                 assert len(reader.query("orders", "o-0").messages) == number + 1
                 assert reader.max_queue_offset("orders", 0) == 50 * number + 1
                 last = reader.pull("orders", 1, 50 * number - 1).messages[0]
@@ -208,7 +208,7 @@ def test_what_was_dispatched_is_in_a_brokers_answers(tmp_path: Path) -> None:
         assert store.query_offset(*asked).physical_offsets == ()
         for count in (1, 200, 700):  # 300 entries fill a file
             newest = store.put_many(orders(count))[-1].physical_offset
-            assert store.wait_dispatched(timeout_s=20)
+            assert store.wait_dispatched()
             found = store.query_offset(*asked)
             assert found.physical_offsets[0] == newest
             assert found.index_last_update_physical_offset == newest

@@ -355,7 +355,7 @@ def test_further_queues_lead_to_their_messages(tmp_path: Path) -> None:
     ) as store:
         for n in range(9):
             store.put(reput.Message("T", b"%d" % n, properties=LMQ, queue_id=3))
-        assert store.wait_dispatched(timeout_s=60)
+        assert store.wait_dispatched()
         for topic, queue_id in (("%LMQ%a", 0), ("%LMQ%b", 0), ("T", 3)):
             pulled = store.pull(topic, queue_id, 0)
             assert [message.body for message in pulled.messages] == [b"%d" % n for n in range(9)]

@@ -125,7 +125,7 @@ def test_what_a_callback_raises_does_not_end_dispatch(
         store.subscribe(callback)
         for number in range(5):
             store.put(Message("T", b"x", [str(number)]))
-            assert store.wait_dispatched(timeout_s=30)
+            assert store.wait_dispatched()
     assert ends[-1] == 5
     assert not (path / "abort").exists()
     check_store(path, SMALL_64K)
@@ -146,7 +146,7 @@ def test_a_callback_that_would_wait_for_itself_is_refused(tmp_path: Path, call: 
 
         store.subscribe(callback)
         store.put_many([Message("T", b"x", [str(n)]) for n in range(5000)])
-        assert store.wait_dispatched(timeout_s=300)
+        assert store.wait_dispatched()
     assert {type(error) for error in raised} == {UsageError}
     with open_small(path) as again:
         assert again.recovery.is_clean
@@ -165,7 +165,7 @@ def test_a_store_whose_dispatch_died_is_not_called_clean(
     monkeypatch.setattr(store._writer.dispatcher, "dispatch", die)
     store.put_many([Message("T", b"x", [str(n)]) for n in range(100)])
     with pytest.raises(StoreFailedError):
-        store.wait_dispatched(timeout_s=300)
+        store.wait_dispatched()
     with pytest.raises(StoreFailedError):
         store.close()
     assert (path / "abort").exists()
@@ -177,7 +177,7 @@ def test_a_dispatch_that_ends_too_soon_is_not_called_clean(tmp_path: Path) -> No
     path = tmp_path / "store"
     store = open_small(path)
     store.put_many([Message("T", b"x", [str(n)]) for n in range(100)])
-    assert store.wait_dispatched(timeout_s=300)
+    assert store.wait_dispatched()
     store._writer.dispatcher._is_abandoned = True
     store.put(Message("T", b"x"))
     with pytest.raises(StoreFailedError, match="dispatch ended at offset"):

@@ -23,7 +23,7 @@ def test_files_of_default_sizes_are_rolled_and_read_by_the_oracle(tmp_path: Path
             store.put(
                 reput.Message("large", bytes([number % 256]) * _BODY_BYTES, keys=[f"k{number}"])
             )
-        assert store.wait_dispatched(timeout_s=600)
+        assert store.wait_dispatched()
     assert len(list((path / "commitlog").iterdir())) == 2
     assert len(list((path / "consumequeue" / "small" / "0").iterdir())) == 2
     check_store(path, config)

@@ -135,7 +135,7 @@ def test_units_expire_with_their_messages(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with reput.open_store(store, mode="rw", config=EXTENDED) as opened:
         opened.put_many(Message("T", bytes(200), tags=f"t{n}") for n in range(200))
-        assert opened.wait_dispatched(timeout_s=60)
+        assert opened.wait_dispatched()
         before = sorted(files(store / "consumequeue_ext"))
         report = opened.expire(2**62)
         gone = [path for path in report.queue_files if "consumequeue_ext" in path]

@@ -45,10 +45,10 @@ def test_an_append_is_tried_again(tmp_path: Path, disk: Failing, times: int) -> 
         ends: dict[int, int] = {}
         store.subscribe(lambda topic, queue_id, end: ends.update({queue_id: end}))
         store.put_many([Message("T", b"x", [str(n)], queue_id=n % 3) for n in range(200)])
-        assert store.wait_dispatched(timeout_s=300)
+        assert store.wait_dispatched()
         disk.left = times
         store.put_many([Message("T", b"x", [str(n)], queue_id=n % 3) for n in range(200)])
-        assert store.wait_dispatched(timeout_s=300)
+        assert store.wait_dispatched()
         assert disk.failed == times
         assert ends == {0: 134, 1: 134, 2: 132}
     check_store(path, SMALL_64K)
@@ -60,7 +60,7 @@ def test_after_thirty_tries_the_store_takes_no_more(tmp_path: Path, disk: Failin
     disk.left = 30
     put = store.put(Message("T", b"x", ["k"]))
     with pytest.raises(StoreFailedError, match="No space left"):
-        store.wait_dispatched(timeout_s=300)
+        store.wait_dispatched()
     assert (disk.left, disk.failed) == (0, 30)
     with pytest.raises(StoreFailedError):
         store.put(Message("T", b"y"))

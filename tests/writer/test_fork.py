@@ -17,7 +17,7 @@ path, flush, held = sys.argv[1:]
 config = reput.StoreConfig(1 << 16, 50, 64, 300)
 store = reput.open_store(path, mode="rw", config=config, flush=flush)
 first = store.put(reput.Message("T", b"parent", ["k"]))
-store.wait_dispatched(timeout_s=300)
+store.wait_dispatched()
 if held == "held":  # locks that a put needs are held by a thread that the child lacks
     store._writer._log._lock.acquire()
     store._guard.acquire()

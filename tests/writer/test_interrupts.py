@@ -52,9 +52,9 @@ def interrupted(action: Callable[[], object], after: int) -> bool:
 
 def check_after(store: WritableStore, path: Path, least: int, most: int) -> None:
     """The store accepts messages, dispatches them, and closes; each queue is numbered from 0 without a gap."""
-    assert store.wait_dispatched(timeout_s=300)
+    assert store.wait_dispatched()
     store.put(Message("T", b"last", ["last"]))
-    assert store.wait_dispatched(timeout_s=300)
+    assert store.wait_dispatched()
     store.close()
     assert not (path / "abort").exists()
     found = [record for _, record in check_store(path, SMALL).records]
@@ -83,7 +83,7 @@ def test_a_put_is_done_or_not_wherever_it_is_interrupted(tmp_path: Path) -> None
                 done += 1
                 if after % 5:
                     break
-        assert store.wait_dispatched(timeout_s=300)
+        assert store.wait_dispatched()
     assert done >= 2
     assert interrupts > 40
     check_after(store, path, done, done + interrupts)
@@ -107,7 +107,7 @@ def test_a_run_is_put_or_not_wherever_it_is_interrupted(tmp_path: Path) -> None:
             else:
                 done += len(run)
                 break
-        assert store.wait_dispatched(timeout_s=300)
+        assert store.wait_dispatched()
     assert interrupts > 60
     check_after(store, path, done, done + 6 * interrupts)
 

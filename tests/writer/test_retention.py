@@ -109,7 +109,7 @@ def test_the_oldest_goes_by_itself(tmp_path: Path) -> None:
         assert store.get(first.physical_offset).body == b"1"
         while log_begin(tmp_path / "store") == 0:
             store.put_many([Message("T", b"x" * 500)] * 20)
-            store.wait_dispatched(timeout_s=20)
+            store.wait_dispatched()
         # Readers release a file after all files of the same expiry are gone.
         wait_for(lambda: not _is_there(store, first))
         with pytest.raises(MessageNotFoundError, match="any more"):
@@ -158,7 +158,7 @@ def test_files_are_deleted_by_time_and_up_to_an_offset(tmp_path: Path) -> None:
     with reput.open_store(tmp_path, mode="rw", config=SMALL_16K) as store:
         put = store.put_many([Message("T", b"x" * 500)] * 150)
         assert put[-1].physical_offset > 5 * size
-        assert store.wait_dispatched(timeout_s=60)
+        assert store.wait_dispatched()
         assert store.expire(put[0].store_timestamp - 1).log_begin == log_begin(tmp_path) == 0
         for until, begin in ((3 * size - 1, 2 * size), (3 * size, 3 * size), (None, 5 * size)):
             report = store.expire(1 << 60, until=until)

@@ -104,7 +104,7 @@ def test_what_is_put_into_a_brokers_store_is_read(golden: Golden, tmp_path: Path
     with reput.open_store(store, mode="rw", config=store_config(source)) as opened:
         places = [opened.put(Message(topic, b"%d" % n, queue_id=queue_id)) for n in range(100)]
         assert places[0].queue_offset == ends[topic, queue_id]
-        assert opened.wait_dispatched(timeout_s=60)
+        assert opened.wait_dispatched()
         message = opened.get_by_queue(topic, queue_id, places[40].queue_offset)
         assert message.body == b"40"
     with reput.open_store(store) as opened:
@@ -195,11 +195,11 @@ def test_readers_of_a_store_that_stays_open_hold_few_entries(
     store = tmp_path / "store"
     with reput.open_store(store, mode="rw", config=ROCKS) as opened:
         opened.put(Message("T", b"first"))
-        assert opened.wait_dispatched(timeout_s=60)
+        assert opened.wait_dispatched()
         with reput.open_store(store) as reader:
             for number in range(1, 30):
                 opened.put_many(Message("T", b"%d" % n) for n in range(puts))
-                assert opened.wait_dispatched(timeout_s=60)
+                assert opened.wait_dispatched()
                 assert reader.max_queue_offset("T", 0) == 1 + number * puts
                 assert reader.get_by_queue("T", 0, 1 + (number - 1) * puts).body == b"0"
                 assert isinstance(reader.queues, RocksQueues)
@@ -215,7 +215,7 @@ def test_a_forked_child_ends_as_it_says(tmp_path: Path) -> None:
         "config = replace(CONFIG, queues_in_rocksdb=True)",
         "with reput.open_store(path, mode='rw', config=config) as store:",
         "    store.put(reput.Message('T', b'x'))",
-        "    store.wait_dispatched(timeout_s=60)",
+        "    store.wait_dispatched()",
         "    child = os.fork()",
         "    if not child:",
         "        print('child')",

@@ -177,7 +177,7 @@ def test_a_full_index_file_is_flushed_when_the_next_is_begun(
     ) as store:
         names = seen_syncs(monkeypatch)
         store.put_many([Message("T", b"x", [str(n)]) for n in range(40)])
-        assert store.wait_dispatched(timeout_s=300)
+        assert store.wait_dispatched()
         assert not any("/index/" in name for name in names)
         store.put_many([Message("T", b"x", [str(n)]) for n in range(40)])
         wait_for(lambda: any("/index/" in name for name in names))

@@ -32,7 +32,7 @@ class Offsets:
 
 def put_some(store: reput.WritableStore, count: int) -> list[int]:
     puts = store.put_many([Message("T", bytes(300), [str(n)]) for n in range(count)])
-    assert store.wait_dispatched(timeout_s=300)
+    assert store.wait_dispatched()
     offsets: list[int] = puts.physical_offset.tolist()
     return offsets
 
@@ -84,7 +84,7 @@ def test_the_store_says_how_far_dispatch_is(
             store.put(Message("T", bytes(300)))
             assert store.dispatched_to == before
             assert store.dispatch_lag_bytes == store.end_offset() - before > 300
-        assert store.wait_dispatched(timeout_s=300)
+        assert store.wait_dispatched()
         assert store.dispatch_lag_bytes == 0
 
 
