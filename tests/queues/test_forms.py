@@ -7,18 +7,18 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from zlib import crc32
 
+import numpy as np
 import pytest
 
 import reput
-from reput.base import Finding, SerialRunner, StoreConfig
+from reput.base import SerialRunner, StoreConfig
 from reput.core import (
-    CommitLogFile,
     ConsumeQueueReader,
     DispatchBatch,
-    DispatchRules,
     Numbering,
     Queue,
     QueueForm,
@@ -28,7 +28,6 @@ from reput.core import (
     QueueSetReader,
     QueueSetWriter,
     QueuesOf,
-    RecoveredQueues,
     dispatched_entries,
     facts_of,
     open_queues,
@@ -51,8 +50,16 @@ from reput.engine.rebuild import (
     rebuild_store,
     write_plan,
 )
-from reput.engine.writer.put.message import Message
-from reput.engine.writer.store_writer import StoreWriter
+from reput.engine.writer import (
+    EntryLayout,
+    KeptQueue,
+    MatchedRecovery,
+    Message,
+    OwnQueues,
+    RankedEntries,
+    RecoveryReport,
+    StoreWriter,
+)
 from reput.errors import UsageError
 from reput.format.consume_queue import ConsumeQueueEntry
 from tests.check.checking import checked, kinds
@@ -80,7 +87,13 @@ TOY = QueueKind(
     "toy queue",
     "toyqueue",
     ENTRY.size,
-    (),
+    (
+        ("physical_offset", ">i8"),
+        ("size", ">i4"),
+        ("tags_code", ">i8"),
+        ("store_timestamp", ">i8"),
+        ("checksum", ">u4"),
+    ),
     Numbering.PLACE,
     "",
     lambda config: 0,
@@ -140,24 +153,44 @@ class ToyWriter(QueueSetWriter):
         pass
 
 
-class ToyRecovery:
-    """Removes entries beyond the log, and dispatches all messages again."""
+class RecoveredToys(OwnQueues):
+    """What recovery needs: the entries that can be right, a way to write entries, and a writer."""
 
-    def __init__(self, store: Path, rules: DispatchRules) -> None:
-        self._store, self._rules = store, rules
+    folder = TOY.folder
 
-    def look(self, files: Sequence[CommitLogFile], log_end: int) -> list[Finding]:
-        return []
+    def __init__(self, store: Path, begin: int, log_end: int) -> None:
+        super().__init__(begin, log_end)
+        self._store = store
 
-    def run(self, log_begin: int, log_end: int) -> RecoveredQueues:
-        for path in files(self._store):
-            data = path.read_bytes()
-            entries = [data[at : at + ENTRY.size] for at in range(0, len(data), ENTRY.size)]
-            kept = [
-                one for one in entries if len(one) == ENTRY.size and ENTRY.unpack(one)[0] < log_end
-            ]
-            path.write_bytes(b"".join(kept))
-        return RecoveredQueues(ToyWriter(self._store), self._rules, log_begin)
+    def names(self) -> list[Queue]:
+        return [
+            Queue(path.parent.parent.name, int(path.parent.name)) for path in files(self._store)
+        ]
+
+    def _path(self, name: Queue) -> Path:
+        return self._store / TOY.folder / name.topic / str(name.queue_id) / TOY.file_name(0)
+
+    def survey(self, name: Queue) -> RankedEntries:
+        data = self._path(name).read_bytes()
+        entries = np.frombuffer(data[: len(data) // ENTRY.size * ENTRY.size], TOY.dtype)
+        good = [
+            encode(*map(int, list(entry)[:4])) == entry.tobytes()
+            and entry["physical_offset"] + entry["size"] <= self.log_end
+            for entry in entries
+        ]
+        rows = np.flatnonzero(np.array(good, np.bool_))
+        return RankedEntries(EntryLayout(TOY), rows, entries[rows])
+
+    def hold(self, name: Queue, kept: KeptQueue) -> None:
+        data = bytearray(kept.end * ENTRY.size)
+        for number, entry in zip(kept.numbers.tolist(), kept.entries, strict=True):
+            ENTRY.pack_into(
+                data, number * ENTRY.size, *ENTRY.unpack(encode(*map(int, list(entry)[:4])))
+            )
+        self._path(name).write_bytes(data)
+
+    def writer(self) -> ToyWriter:
+        return ToyWriter(self._store)
 
 
 class ToyBuild:
@@ -200,7 +233,8 @@ class ToyForm(QueueForm):
     def recovery(
         self, store: Path, config: StoreConfig, batch_topics: frozenset[str]
     ) -> QueueRecovery:
-        return ToyRecovery(store, rocksdb_rules(tuple(config.delay_table_ms())))
+        rules = rocksdb_rules(tuple(config.delay_table_ms()))
+        return MatchedRecovery(store, rules, partial(RecoveredToys, store))
 
     def build(self, staging: Staging, output: Path, *, in_place: bool) -> QueueBuild:
         return ToyBuild(staging)
@@ -298,14 +332,41 @@ def test_it_is_checked(store: Path) -> None:
     assert kinds(checked(store)) == {"missing_queue"}
 
 
+def recover(store: Path) -> RecoveryReport:
+    """Open the store as after a crash."""
+    (store / "abort").touch()
+    with closing(StoreWriter(store, CONFIG)) as writer:
+        return writer.recovery
+
+
 @pytest.mark.parametrize("kept", [0, 1, 100, 320])
 def test_it_is_recovered(store: Path, kept: int) -> None:
     expected = contents(store)
     for path in files(store):
         path.write_bytes(path.read_bytes()[:kept])
-    (store / "abort").touch()
-    with closing(StoreWriter(store, CONFIG)):
-        pass
+    report = recover(store)
+    assert contents(store) == expected
+    assert report.entries_written == 0
+
+
+@pytest.mark.parametrize("wrong", [bytes(32), b"\xff" * 32, encode(0, 1, 2, 3)])
+def test_entries_before_the_last_are_written_again(store: Path, wrong: bytes) -> None:
+    """The matcher of all forms finds messages without an entry, and entries with other fields than their message."""
+    expected = contents(store)
+    for path in files(store):
+        data = path.read_bytes()
+        path.write_bytes(data[:64] + wrong + data[96:160] + wrong + data[192:])
+    recover(store)
+    assert contents(store) == expected
+
+
+def test_an_entry_with_other_fields_is_corrected(store: Path) -> None:
+    expected = contents(store)
+    path = files(store)[0]
+    data = path.read_bytes()
+    fields = list(ENTRY.unpack(data[96:128])[:4])
+    path.write_bytes(data[:96] + encode(fields[0], fields[1], 77, fields[3]) + data[128:])
+    recover(store)
     assert contents(store) == expected
 
 
@@ -313,7 +374,5 @@ def test_entries_beyond_the_log_are_removed(store: Path) -> None:
     expected = contents(store)
     for path in files(store):
         path.write_bytes(path.read_bytes() + encode(1 << 40, 100, 0, 0))
-    (store / "abort").touch()
-    with closing(StoreWriter(store, CONFIG)):
-        pass
+    recover(store)
     assert contents(store) == expected

@@ -14,7 +14,6 @@ from reput.core import (
     BatchQueueWriter,
     CommitLogReader,
     DispatchBatch,
-    OffsetRange,
     Queue,
     StoreLog,
     batch_size_in,
@@ -59,22 +58,16 @@ def write_batch_queues(
     DISK.create_folder(folder)
     with closing(CommitLogReader(StoreLog(store, storage))) as reader:
         size_of = batch_size_in(reader)
-        elsewhere: list[OffsetRange] = []
         matchings = {}
         if old is not None:
-            matchings = old_batches(
-                partial(batches, _FIELDS), pack, old, file_bytes, log, elsewhere
-            )
+            matchings = old_batches(partial(batches, _FIELDS), pack, old, file_bytes, log, size_of)
         # Write old entries first, because new entries continue after them.
-        for queue, entries in matchings.items():
-            matched = entries.outcome([*log.lost, *elsewhere], size_of, redo_last=False)
-            unplaced, old_entries = (
-                unplaced + matched.unplaced.count,
-                old_entries + matched.unreadable,
-            )
+        for queue, (kept, part) in matchings.items():
+            unplaced += part.unplaced.count
+            old_entries += part.unreadable
             place = queue_folder(folder, *queue)
             DISK.create_folder(place)
-            end = BatchQueueFiles(place, file_bytes).hold(matched.entries, Disk())
+            end = BatchQueueFiles(place, file_bytes).hold(kept.entries, Disk())
             position = end.position if end.entries else None
             queues[queue] = BatchQueueWriter(
                 place, file_bytes, size_of, end.entries, position, end.max_physical_offset

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from reput.engine.writer.recovery.batch_queues import (
         recover_batch_queues as recover_batch_queues,
     )
+    from reput.engine.writer.recovery.comparison import MatchedRecovery as MatchedRecovery
+    from reput.engine.writer.recovery.comparison import OwnQueues as OwnQueues
+    from reput.engine.writer.recovery.entry_layout import EntryLayout as EntryLayout
     from reput.engine.writer.recovery.extended_queues import (
         ExtendedQueueFiles as ExtendedQueueFiles,
     )
@@ -44,7 +47,9 @@ if TYPE_CHECKING:
     from reput.engine.writer.recovery.old_queues import old_queues as old_queues
     from reput.engine.writer.recovery.queue_files import QueueFiles as QueueFiles
     from reput.engine.writer.recovery.queue_matching import Count as Count
+    from reput.engine.writer.recovery.queue_matching import KeptQueue as KeptQueue
     from reput.engine.writer.recovery.queue_matching import out_of_order as out_of_order
+    from reput.engine.writer.recovery.queue_survey import RankedEntries as RankedEntries
     from reput.engine.writer.recovery.recovery_point import RecoveryPoint as RecoveryPoint
     from reput.engine.writer.recovery.recovery_point import (
         RecoveryPointWriter as RecoveryPointWriter,

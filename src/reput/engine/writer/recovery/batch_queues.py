@@ -1,16 +1,13 @@
 """Recover the batch queues (5.x) of a store that is opened for writing.
 
-As in ConsumeQueues, an entry that leads to a record keeps its queue offsets, even if the record states other queue
-offsets (`compare.placement`). Entries that lead into unreadable parts of the log are kept. A missing entry is inserted
-between its neighbours. That shifts later entries within the files, which is allowed: readers find an entry by the queue
-offset in it, not by its position.
+A missing entry is inserted between its neighbours. That shifts later entries within the files, which is allowed:
+readers find an entry by the queue offset in it, not by its position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection
 from pathlib import Path
-from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -25,16 +22,17 @@ from reput.core import (
     BatchQueueWriter,
     BatchSizeOf,
     CommitLogReader,
-    DispatchBatch,
-    OffsetRange,
     Queue,
     StoreLog,
     batch_size_in,
     queue_folder,
 )
-from reput.engine.compare import Offsets, ascending, entry_of_each, fitting, in_ranges
+from reput.engine.compare import Offsets
+from reput.engine.writer.recovery.comparison import ComparedQueues
+from reput.engine.writer.recovery.entry_layout import Entries, EntryLayout, Messages
 from reput.engine.writer.recovery.queue_files import FoundFiles
-from reput.engine.writer.recovery.queue_matching import Count
+from reput.engine.writer.recovery.queue_matching import NumberedMatching, QueueMatching
+from reput.engine.writer.recovery.queue_survey import RankedEntries
 from reput.engine.writer.recovery.recovery_point import RecoveryPoint
 from reput.errors import StoreError
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
@@ -44,10 +42,6 @@ from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, is
 from reput.io import Disk, FileReader
 
 _NONE = BatchEnd(0, 0, -1)
-_ENTRY_DTYPE = BATCH_ENTRY_DTYPE.newbyteorder("=")
-_FIELDS = ("physical_offset", "size", "tags_code", "store_timestamp")
-_Entries = npt.NDArray[np.void]
-_Flags = npt.NDArray[np.bool_]
 
 
 class RecoveredBatches(NamedTuple):
@@ -67,7 +61,7 @@ def recover_batch_queues(
     disk: Disk,
     point: RecoveryPoint | None,
     *,
-    comparison: BatchComparison | None = None,
+    comparison: ComparedQueues | None = None,
     log: Path | None = None,
 ) -> RecoveredBatches:
     """Write the missing entries and correct the wrong ones in these topics' batch queues; open the queues.
@@ -78,7 +72,7 @@ def recover_batch_queues(
         config: Sizes of files.
         disk: Makes all changes to files.
         point: The recovery point, if nothing has changed since a clean shutdown.
-        comparison: Result of comparing the queues with the log; None if no comparison was necessary.
+        comparison: The queues as they were compared with the log; None if no comparison was necessary.
         log: The store with the log, if it is not `store`.
 
     Raises:
@@ -96,7 +90,7 @@ def recover_batch_queues(
         ends = {name: files.end_before(begin) for name, files in files_of.items()}
     else:
         begin = comparison.dispatch_from
-        batches = comparison.outcomes(sizes)
+        batches = comparison.outcomes()
         ends = {name: files.hold(batches[name].entries, disk) for name, files in files_of.items()}
     writers = {}
     for name, end in ends.items():
@@ -156,247 +150,77 @@ def batches_agree(
     )
 
 
-class KeptBatches(NamedTuple):
-    """The entries of a batch queue after comparison with the log.
+class BatchLayout(EntryLayout):
+    """Entries of batch queues. An expected entry of an inner batch has the batch size 0: the record states the size."""
 
-    entries   the entries in log order
-    written   number of entries that were missing or wrong
-    moved     number of entries whose queue offset differs from the queue offset in the record
-    unreadable  number of entries that lead to unreadable parts of the log
-    unplaced  records that have no entry and no place for one
-    """
+    def __init__(self, size_of: BatchSizeOf) -> None:
+        """Take a function that reads the sizes of inner batches from the log."""
+        super().__init__(BATCH_QUEUE)
+        self._size_of = size_of
 
-    entries: _Entries
-    written: int
-    moved: int
-    unreadable: int
-    unplaced: Count
+    def expected(
+        self, messages: Messages, rows: npt.NDArray[np.int64], queue_offsets: Offsets
+    ) -> Entries:
+        """See EntryLayout."""
+        entries = super().expected(messages, rows, queue_offsets)
+        entries["compacted_offset"] = NOT_COMPACTED
+        entries["batch_size"] = messages["sys_flag"][rows] & SYS_FLAG_INNER_BATCH == 0
+        return entries
 
+    def spans(self, entries: Entries) -> Offsets:
+        """See EntryLayout."""
+        return entries["batch_size"].astype(np.int64)
 
-class BatchMatching:
-    """Compares the entries of one batch queue with the records of the log, batch by batch, from any thread.
+    def number(self, entries: Entries, numbers: Offsets) -> None:
+        """See EntryLayout."""
+        entries["base_offset"] = numbers
 
-    tail  physical offset of the queue's first record after the last record with an entry; None if there is no such
-          record
-    """
+    def complete(self, entries: Entries, expected: Entries) -> None:
+        """See EntryLayout."""
+        entries["batch_size"] = expected["batch_size"]
+        for row in np.flatnonzero(expected["batch_size"] == 0).tolist():
+            entries["batch_size"][row] = self._size_of(int(entries["physical_offset"][row]))
 
-    def __init__(self, entries: _Entries, begin: int) -> None:
-        """Start with all plausible `entries`. Entries of messages before `begin` are not compared."""
-        self._entries = entries[np.argsort(entries["physical_offset"], kind="stable")]
-        self._offsets = self._entries["physical_offset"]
-        self._is_right: _Flags = self._offsets < begin
-        self._queue_offsets = np.full(len(entries), -1, np.int64)
-        self._is_inner: _Flags = np.zeros(len(entries), np.bool_)
-        self._missing: list[tuple[_Entries, _Flags]] = []
-        self._wrong: list[tuple[int, npt.NDArray[np.void]]] = []
-        self._lock = Lock()
-        self.tail: int | None = None
-
-    def compare(self, messages: npt.NDArray[np.void], queue_offsets: npt.NDArray[np.int64]) -> None:
-        """Compare the queue's entries with some of its messages. `queue_offsets` are those that the messages state."""
-        with self._lock:
-            offsets = messages["physical_offset"]
-            if not len(offsets):
-                return
-            if not len(self._offsets):
-                self._add_tail(int(offsets[0]))
-                return
-            # Records after the last entry were not dispatched yet. That is not damage: dispatch starts there.
-            after = int(np.searchsorted(offsets, self._offsets[-1], side="right"))
-            if after < len(offsets):
-                self._add_tail(int(offsets[after]))
-            self._match(messages[:after], queue_offsets[:after], offsets[:after])
-
-    def _add_tail(self, physical_offset: int) -> None:
-        self.tail = physical_offset if self.tail is None else min(self.tail, physical_offset)
-
-    def _match(
-        self,
-        messages: npt.NDArray[np.void],
-        queue_offsets: npt.NDArray[np.int64],
-        offsets: npt.NDArray[np.int64],
-    ) -> None:
-        rows = entry_of_each(offsets, queue_offsets, self._offsets, self._entries["base_offset"])
-        is_inner = messages["sys_flag"] & SYS_FLAG_INNER_BATCH != 0
-        has_entry = rows >= 0
-        place = rows[has_entry]
-        self._is_right[place] = True
-        self._queue_offsets[place], self._is_inner[place] = (
-            queue_offsets[has_entry],
-            is_inner[has_entry],
-        )
-        differs = np.zeros(len(place), np.bool_)
-        for name in _FIELDS:
-            differs |= self._entries[name][place] != messages[name][has_entry]
-        for row, at in zip(np.flatnonzero(differs).tolist(), place[differs].tolist(), strict=True):
-            self._wrong.append((at, messages[has_entry][row]))
-        if not has_entry.all():
-            none = ~has_entry
-            missing = np.zeros(int(none.sum()), _ENTRY_DTYPE)
-            for name in _FIELDS:
-                missing[name] = messages[name][none]
-            missing["base_offset"], missing["compacted_offset"] = queue_offsets[none], NOT_COMPACTED
-            self._missing.append((missing, is_inner[none]))
-
-    @property
-    def moved(self) -> int:
-        """Return the number of entries whose queue offsets differ from those in their records."""
-        has_message = self._queue_offsets >= 0
-        return int((has_message & (self._entries["base_offset"] != self._queue_offsets)).sum())
-
-    def outcome(
-        self, unread: Sequence[OffsetRange], size_of: BatchSizeOf, redo_last: bool
-    ) -> KeptBatches:
-        """Return the queue's entries, after the whole log was compared.
-
-        Args:
-            unread: Unreadable ranges of the log, and ranges whose records state another physical offset.
-            size_of: Reads the sizes of inner batches from the log.
-            redo_last: Whether the last record may have been incomplete when its entry was written.
-        """
-        entries = self._entries.copy()
-        for at, message in self._wrong:
-            for name in _FIELDS:
-                entries[name][at] = message[name]
-        written = len(self._wrong)
-        if redo_last and len(entries) and self._is_right[-1] and self._is_inner[-1]:
-            size = size_of(int(self._offsets[-1]))
-            written += int(entries["batch_size"][-1] != size)
-            # The crash may have left an entry with a wrong size, because the record was incomplete.
-            entries["batch_size"][-1] = size
-        # The queue offsets in entries must ascend in log order. Remove the entries outside the longest ascending
-        # sequence. Insert a removed entry again, with the queue offset that its record states, if this queue offset
-        # lies between those of the neighbouring entries.
-        rows = np.flatnonzero(self._is_right)
-        ordered = rows[ascending(entries["base_offset"][rows])]
-        self._add_misnumbered(entries, np.setdiff1d(rows, ordered))
-        # Drop the entries that lead into readable parts of the log, but to no record of this queue.
-        lost = entries[~self._is_right]
-        lost = lost[in_ranges(lost["physical_offset"], unread)]
-        joined, fits = _between(entries[ordered], lost)
-        unplaced, unreadable = Count(), int(fits.sum())
-        if self._missing:
-            missing = self._sized(size_of)
-            joined, fits = _between(joined, missing)
-            written += int(fits.sum())
-            # Do not count a record that lies in the log before the first record with an entry. Such a record needs no
-            # entry: its topic was deleted together with the topic's queues, and created again later.
-            before = missing["physical_offset"] < self._offsets[0]
-            without = np.flatnonzero(~fits & ~before)
-            if len(without):
-                unplaced.add(len(without), int(missing["physical_offset"][without[0]]))
-        return KeptBatches(joined, written, self.moved, unreadable, unplaced)
-
-    def _add_misnumbered(self, entries: _Entries, rows: npt.NDArray[np.intp]) -> None:
-        """Treat the entries `rows` as missing, because the queue offsets in these entries are out of order.
-
-        A missing entry is written again, with the queue offset that its record states, if this queue offset lies
-        between the queue offsets of the neighbouring entries.
-        """
-        rows = rows[self._queue_offsets[rows] >= 0]
-        if len(rows):
-            missing = entries[rows]
-            missing["base_offset"] = self._queue_offsets[rows]
-            self._missing.append((missing, self._is_inner[rows]))
-
-    def _sized(self, size_of: BatchSizeOf) -> _Entries:
-        """Return the missing entries in log order, with the sizes of their batches."""
-        missing = np.concatenate([part for part, _ in self._missing])
-        is_inner = np.concatenate([part for _, part in self._missing])
-        order = np.argsort(missing["physical_offset"], kind="stable")
-        missing, is_inner = missing[order], is_inner[order]
-        missing["batch_size"] = 1
-        for row in np.flatnonzero(is_inner).tolist():
-            missing["batch_size"][row] = size_of(int(missing["physical_offset"][row]))
-        return missing
+    def redo(self, entry: Entries, expected: Entries) -> int:
+        """See EntryLayout."""
+        before = entry["batch_size"].copy()
+        if expected["batch_size"][0] == 0:
+            self.complete(entry, expected)
+        return int(before[0] != entry["batch_size"][0])
 
 
-def _between(entries: _Entries, more: _Entries) -> tuple[_Entries, _Flags]:
-    """Insert the entries of `more` into `entries`, except those whose queue offsets do not fit.
+class ComparedBatches(ComparedQueues):
+    """The batch queues of a store, compared with the log."""
 
-    The queue offsets must fit between the queue offsets of the entries before and after them in the log. Returns all
-    entries, and for each entry of `more` whether it fits.
-    """
-    offsets, solid = more["physical_offset"], entries["physical_offset"]
-    # Exclude records that already have an entry.
-    rows = np.flatnonzero((more["batch_size"] > 0) & ~np.isin(offsets, solid))
-    insertable = fitting(offsets[rows], *_numbers(more[rows]), solid, _numbers(entries), 2**62)
-    fits = np.zeros(len(more), np.bool_)
-    fits[rows[insertable]] = True
-    joined = np.concatenate([entries, more[fits]])
-    return joined[np.argsort(joined["physical_offset"], kind="stable")], fits
-
-
-def _numbers(entries: _Entries) -> tuple[Offsets, Offsets]:
-    """Return the first and the last queue offset of each entry."""
-    return entries["base_offset"], entries["base_offset"] + entries["batch_size"] - 1
-
-
-class BatchComparison:
-    """Compares the batch queues of a store with the records of the log, file by file, from any thread.
-
-    log_end  physical offset at which the log ends
-    """
+    folder = BATCH_QUEUE_FOLDER
 
     def __init__(
-        self, store: Path, topics: frozenset[str], config: StoreConfig, begin: int, log_end: int
+        self,
+        store: Path,
+        topics: frozenset[str],
+        config: StoreConfig,
+        begin: int,
+        log_end: int,
+        size_of: BatchSizeOf,
+        *,
+        redo_last: bool,
     ) -> None:
-        """Start the comparison at `begin`. Raises StoreAccessError, and StoreError for wrong file sizes."""
-        self.topics, self.log_end = topics, log_end
-        self._lock = Lock()
-        self._begin, self._redo_last = begin, False
-        self._unread: list[OffsetRange] = []
-        self._outcomes: dict[Queue, KeptBatches] = {}
-        self._queues: dict[Queue, BatchMatching] = {}
-        for name, files in batch_queue_files(store, topics, config).items() if topics else ():
-            self._queues[name] = BatchMatching(files.entries_before(log_end), begin)
+        """Find the queues. Raises StoreAccessError, and StoreError for wrong file sizes."""
+        super().__init__(begin, log_end, topics)
+        self._files = batch_queue_files(store, topics, config) if topics else {}
+        self._layout, self._redo_last = BatchLayout(size_of), redo_last
 
-    def compare(
-        self, name: Queue, batch: DispatchBatch, rows: npt.NDArray[np.int64],
-        queue_offsets: npt.NDArray[np.int64],
-    ) -> None:  # fmt: skip
-        """Compare some records of one queue with the queue's entries. The records are the rows `rows` of `batch`."""
-        # A queue without files exists only in the log. Two threads may find its first record at the same time.
-        with self._lock:
-            if name not in self._queues:
-                self._queues[name] = BatchMatching(np.empty(0, _ENTRY_DTYPE), self._begin)
-        self._queues[name].compare(batch.messages[rows], queue_offsets)
+    def names(self) -> Collection[Queue]:
+        """See ComparedQueues."""
+        return self._files
 
-    def add_elsewhere(self, ranges: Iterable[OffsetRange]) -> None:
-        """Keep the entries that lead into these ranges.
+    def survey(self, name: Queue) -> RankedEntries:
+        """See ComparedQueues."""
+        return self._files[name].survey(self._layout, self.log_end)
 
-        Records there state wrong physical offsets, so entries cannot be compared with them.
-        """
-        with self._lock:
-            self._unread += ranges
-
-    def finish(self, unread: Iterable[OffsetRange], redo_last: bool) -> None:
-        """End the comparison. Call this after the whole log, except the ranges in `unread`, was compared.
-
-        For `redo_last` see `BatchMatching.outcome`.
-        """
-        self._unread, self._redo_last = [*self._unread, *unread], redo_last
-
-    @property
-    def dispatch_from(self) -> int:
-        """Return the physical offset of the first record to dispatch, or the end of the log.
-
-        In each queue, the records to dispatch begin after the last record that has an entry.
-        """
-        tails = [matching.tail for matching in self._queues.values() if matching.tail is not None]
-        return min(tails, default=self.log_end)
-
-    def outcomes(self, size_of: BatchSizeOf) -> dict[Queue, KeptBatches]:
-        """Return, for each queue, the entries that it has after the recovery.
-
-        `size_of` reads the sizes of inner batches from the log.
-        """
-        if not self._outcomes:
-            self._outcomes = {
-                name: matching.outcome(self._unread, size_of, self._redo_last)
-                for name, matching in sorted(self._queues.items())
-            }
-        return self._outcomes
+    def matching(self, name: Queue, survey: RankedEntries | None) -> QueueMatching:
+        """See ComparedQueues."""
+        return NumberedMatching(name, survey, redo_last=self._redo_last)
 
 
 class BatchQueueFiles(FoundFiles):
@@ -434,22 +258,23 @@ class BatchQueueFiles(FoundFiles):
         fits &= (entries["size"] > 0) & (entries["batch_size"] > 0)
         return count if fits.all() else int(np.argmin(fits))
 
-    def entries_before(self, log_end: int) -> _Entries:
-        """Return all entries of messages that end at or before `log_end`, in file order and native byte order."""
-        blocks = [np.empty(0, _ENTRY_DTYPE)]
+    def survey(self, layout: EntryLayout, log_end: int, log_begin: int = 0) -> RankedEntries:
+        """Return all entries of messages that lie between these physical offsets."""
+        blocks = [layout.new(0)]
         for start in self.starts:
             entries = self._read(start, self._sizes[start] // BATCH_ENTRY_BYTES).astype(
-                _ENTRY_DTYPE
+                layout.dtype
             )
             good = (
                 (entries["size"] > 0) & (entries["batch_size"] > 0) & (entries["base_offset"] >= 0)
             )
-            good &= entries["physical_offset"] >= 0
+            good &= entries["physical_offset"] >= log_begin
             good &= entries["physical_offset"] <= log_end - entries["size"].astype(np.int64)
             blocks.append(entries[good])
-        return np.concatenate(blocks)
+        joined = np.concatenate(blocks)
+        return RankedEntries(layout, joined["base_offset"], joined)
 
-    def hold(self, entries: _Entries, disk: Disk) -> BatchEnd:
+    def hold(self, entries: Entries, disk: Disk) -> BatchEnd:
         """Replace the queue's entries by `entries`, durably. Files that already have the right content are not touched.
 
         A file is replaced as a whole. If entries move into a later file, the later file is replaced first. A crash
@@ -472,7 +297,7 @@ class BatchQueueFiles(FoundFiles):
         position = int(last["base_offset"]) + int(last["batch_size"])
         return BatchEnd(stop, position, int(last["physical_offset"]))
 
-    def _begins_later(self, start: int, first: int, entries: _Entries) -> bool:
+    def _begins_later(self, start: int, first: int, entries: Entries) -> bool:
         """Return whether entries move from the previous file into the file at `start`.
 
         In this case, the file's new first entry belongs to an earlier record than its old first entry. The result is

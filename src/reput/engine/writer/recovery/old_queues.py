@@ -15,6 +15,7 @@ import numpy as np
 
 from reput.core import (
     BatchQueueSetReader,
+    BatchSizeOf,
     ConsumeQueueSetReader,
     ConsumeQueueWriter,
     DispatchBatch,
@@ -24,10 +25,15 @@ from reput.core import (
     queue_folder,
 )
 from reput.engine.compare import Placement
-from reput.engine.writer.recovery.batch_queues import BatchMatching, BatchQueueFiles
+from reput.engine.writer.recovery.batch_queues import BatchLayout, BatchQueueFiles
 from reput.engine.writer.recovery.extended_queues import ExtendedQueueFiles
 from reput.engine.writer.recovery.queue_files import QueueFiles, is_blank
-from reput.engine.writer.recovery.queue_matching import QueueMatching, QueuePart
+from reput.engine.writer.recovery.queue_matching import (
+    KeptQueue,
+    NumberedMatching,
+    PlacedMatching,
+    QueuePart,
+)
 from reput.engine.writer.recovery.queue_survey import QueueSurvey
 from reput.errors import ReputError, is_transient
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
@@ -134,13 +140,9 @@ class OldQueue:
         else:
             _copy(*units)
             self.found = ExtendedQueueFiles(folder, queue_entries, units[1])
-        self._survey = QueueSurvey(self.found, self.found.first, log.end)
-        self._matching = QueueMatching(queue, self._survey)
-        self._part = QueuePart(0)
-        if self._survey.is_ordered:
-            self._part = self._matching.begin(log.begin)
-        else:
-            self._matching.skip_to(self._part, log.begin, [OffsetRange(0, log.begin)])
+        survey = QueueSurvey(self.found, self.found.first, log.end)
+        self._matching = PlacedMatching(queue, survey)
+        self._part = self._matching.start(log.begin)
         self.kept = self.blanks = self.unplaced = self.older = 0
 
     def compare(self, batch: DispatchBatch, number: int) -> None:
@@ -174,45 +176,58 @@ class OldQueue:
         if entries.begin is not None:
             self.found.delete_before(entries.begin, disk)
         if len(entries.numbers):
-            self.found.write(entries.numbers, entries.words, disk)
+            self.found.write(entries.numbers, entries.entries, disk)
         self.unplaced, self.older = self._part.unplaced.count, self._part.older.count
-        self.kept, self.blanks = self._part.unreadable, int(is_blank(entries.words).sum())
+        self.kept, self.blanks = self._part.unreadable, int(is_blank(entries.entries).sum())
         return self.found.cut(entries.end, self.found.first, self._log.begin, disk, is_begun=False)
+
+
+class OldBatches(NamedTuple):
+    """The entries of an old batch queue that a rebuild keeps, and the result of matching them with the log."""
+
+    kept: KeptQueue
+    part: QueuePart
 
 
 def old_batches(
     batches: Callable[[], Iterable[DispatchBatch]], pack: Collection[Queue], old: Path, file_bytes: int, log: LogPart,
-    elsewhere: list[OffsetRange],
-) -> dict[Queue, BatchMatching]:  # fmt: skip
+    size_of: BatchSizeOf,
+) -> dict[Queue, OldBatches]:  # fmt: skip
     """Compare the old queues with all messages. Return the old queues from which messages take their queue offsets.
 
-    Appends to `elsewhere` the log ranges of records that state a wrong physical offset.
+    `size_of` reads the sizes of inner batches from the log.
     """
-    matchings = {}
+    matchings: dict[Queue, tuple[NumberedMatching, QueuePart]] = {}
     for queue in pack:
         files = queue_folder(old, *queue)
         sizes = {path.stat().st_size for path in files.iterdir()} if files.is_dir() else set()
         # If a file has another size than the configured one, the queue was written with another configuration, and
         # cannot be compared.
         if sizes == {file_bytes}:
-            entries = BatchQueueFiles(files, file_bytes).entries_before(log.end)
-            entries = entries[entries["physical_offset"] >= log.begin]
-            matchings[queue] = BatchMatching(entries, log.begin)
-    placing = PlacedBatches(log)
+            found = BatchQueueFiles(files, file_bytes)
+            matching = NumberedMatching(
+                queue, found.survey(BatchLayout(size_of), log.end, log.begin)
+            )
+            matchings[queue] = matching, matching.start(log.begin)
+    placing, unread = PlacedBatches(log), list(log.lost)
     for batch in batches() if matchings else ():
-        _, placed = placing.next(batch)
-        if placed is not None:
-            elsewhere += placed.elsewhere
+        scanned, placed = placing.next(batch)
+        unread += [] if placed is None else placed.elsewhere
         grouped = batch.queue_entries()
         for number, queue in enumerate(batch.queues):
-            place = slice(int(grouped.bounds[number]), int(grouped.bounds[number + 1]))
-            rows, numbers = grouped.rows[place], grouped.queue_offset[place]
-            if placed is not None:
-                rows, numbers = rows[placed.is_good[rows]], numbers[placed.is_good[rows]]
-            if queue in matchings and len(rows):
-                matchings[queue].compare(batch.messages[rows], numbers)
+            if queue in matchings:
+                place = slice(int(grouped.bounds[number]), int(grouped.bounds[number + 1]))
+                matching, part = matchings[queue]
+                matching.compare(
+                    part, batch, grouped.rows[place], grouped.queue_offset[place], scanned, unread,
+                    placed,
+                )  # fmt: skip
+    compared = {}
+    for queue, (matching, part) in matchings.items():
+        matching.skip_to(part, log.end, unread)
+        compared[queue] = OldBatches(matching.outcome(part), part)
     # If the log is undamaged, a queue of the old store is needed only if its entries have other queue offsets than
     # their records.
-    if log.lost or elsewhere:
-        return matchings
-    return {queue: entries for queue, entries in matchings.items() if entries.moved}
+    if unread:
+        return compared
+    return {queue: result for queue, result in compared.items() if result.part.moved.count}

@@ -1,6 +1,10 @@
-"""Match the entries of a ConsumeQueue with the messages of the log, by the rule of `reput.engine.compare.placement`.
+"""Match the entries of queues with the messages of the log, by the rule of `reput.engine.compare.placement`.
 
-The number of an entry is its position in the queue: the queue offset at which consumers find it.
+The number of an entry is the queue offset at which consumers find it. `QueueMatching` matches the entries of all forms
+of queues. The forms differ in the layout of an entry (`EntryLayout`), and in what decides its number:
+
+    PlacedMatching    its position: ConsumeQueues. All positions before the last entry need an entry
+    NumberedMatching  the entry states it: batch queues, and other forms
 """
 
 from __future__ import annotations
@@ -14,14 +18,21 @@ import numpy.typing as npt
 
 from reput.base import Finding, Kind
 from reput.core import DispatchBatch, OffsetRange, Queue, is_light
-from reput.engine.compare import Offsets, Placement, ascending, between, in_ranges, neighbours
+from reput.engine.compare import (
+    Offsets,
+    Placement,
+    ascending,
+    between,
+    entry_of_each,
+    fitting,
+    in_ranges,
+    neighbours,
+)
+from reput.engine.writer.recovery.entry_layout import Entries, EntryLayout, Flags
 from reput.engine.writer.recovery.queue_files import BLANK_WORDS, is_blank, physical_offsets, sizes
-from reput.engine.writer.recovery.queue_survey import QueueSurvey
+from reput.engine.writer.recovery.queue_survey import QueueSurvey, RankedEntries
 from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.format.dtypes import RawEntries, new_entries
-from reput.kernels.queue_entries import lay_out_entries
-
-Flags = npt.NDArray[np.bool_]
 
 
 class Missing(NamedTuple):
@@ -33,9 +44,14 @@ class Missing(NamedTuple):
 
     offsets: Offsets
     queue_offsets: Offsets
-    words: RawEntries
+    entries: Entries
     low: Offsets
     high: Offsets
+
+    @classmethod
+    def of(cls, offsets: Offsets, queue_offsets: Offsets, entries: Entries) -> Missing:
+        """Return messages without known neighbours."""
+        return cls(offsets, queue_offsets, entries, *2 * [np.full(len(offsets), -1, np.int64)])
 
     @classmethod
     def joined(cls, parts: Sequence[Missing]) -> Missing:
@@ -49,7 +65,7 @@ class Missing(NamedTuple):
 
 _NO_NUMBERS: Offsets = np.empty(0, np.int64)
 _NO_WORDS = new_entries(0)
-_NONE_MISSING = Missing(_NO_NUMBERS, _NO_NUMBERS, _NO_WORDS, _NO_NUMBERS, _NO_NUMBERS)
+_UNLIMITED = 2**62
 
 
 @dataclass
@@ -109,7 +125,7 @@ class Tail:
 class QueuePart:
     """The result of matching a queue's messages in one or several log files.
 
-    rank      rank of the next entry to compare (see QueueSurvey)
+    rank      rank of the next entry to compare (see RankedEntries)
     solid     position in the queue of the last entry before `rank` that leads to a message or to unreadable bytes; -1
               if there is none
     moved     count of entries whose position in the queue is not the queue offset of their message
@@ -119,10 +135,11 @@ class QueuePart:
     older     messages that lie before the first entry and need none: their topic was deleted, and created again later
     missing   messages that have no entry yet; the queue may have a free position for each of them
     wrong     positions of entries with a wrong size or tags code, and the entries that replace them
-    matched   only if not `is_ordered` (see QueueSurvey): ranks of entries that lead to messages; several entries may
+    matched   only if not `is_ordered` (see RankedEntries): ranks of entries that lead to messages; several entries may
               lead to the same message
     queue_offsets  those that the messages of matched entries state
-    unread    only if not `is_ordered` (see QueueSurvey): ranks of entries that lead to unreadable bytes
+    expected  only of a NumberedMatching: the entries that dispatch would write for the messages of matched entries
+    unread    only if not `is_ordered`: ranks of entries that lead to unreadable bytes
     """
 
     rank: int
@@ -133,9 +150,10 @@ class QueuePart:
     unplaced: Count = field(default_factory=Count)
     older: Count = field(default_factory=Count)
     missing: list[Missing] = field(default_factory=list)
-    wrong: list[tuple[Offsets, RawEntries]] = field(default_factory=list)
+    wrong: list[tuple[Offsets, Entries]] = field(default_factory=list)
     matched: list[Offsets] = field(default_factory=list)
     queue_offsets: list[Offsets] = field(default_factory=list)
+    expected: list[Entries] = field(default_factory=list)
     unread: list[Offsets] = field(default_factory=list)
     tail: Tail | None = None
 
@@ -147,7 +165,7 @@ class QueuePart:
         self.older.add(part.older.count, part.older.first)
         self.unreadable += part.unreadable
         self.right |= part.right
-        for name in ("missing", "wrong", "matched", "queue_offsets", "unread"):
+        for name in ("missing", "wrong", "matched", "queue_offsets", "expected", "unread"):
             getattr(self, name).extend(getattr(part, name))
         self._add_tail(part.tail)
 
@@ -157,19 +175,35 @@ class QueuePart:
 
 
 class QueueMatching:
-    """Matches the entries of one queue with its messages. `survey` is None for a queue without entries."""
+    """Matches the entries of one queue with its messages. `survey` is None for a queue without entries.
 
-    def __init__(self, queue: Queue, survey: QueueSurvey | None) -> None:
+    A subclass decides which entries the queue has afterwards.
+    """
+
+    def __init__(self, queue: Queue, survey: RankedEntries | None) -> None:
         self.queue, self.survey = queue, survey
         self._is_light = is_light(queue.topic)
+
+    def start(self, physical_offset: int) -> QueuePart:
+        """Return the result before a comparison of the whole queue, which begins at `physical_offset`."""
+        survey = self.survey
+        if survey is None or survey.is_ordered:
+            return self.begin(physical_offset)
+        # Entries out of order may lead to messages before `physical_offset`, which are not read, for example because
+        # they have expired. So keep these entries without a comparison.
+        part = QueuePart(0)
+        self.skip_to(part, physical_offset, [OffsetRange(0, physical_offset)])
+        return part
+
+    def has_before(self, physical_offset: int) -> bool:
+        """Return whether an entry leads to a message before `physical_offset`."""
+        survey = self.survey
+        return survey is not None and survey.rank_at(physical_offset, survey.begin) > survey.begin
 
     def begin(self, physical_offset: int) -> QueuePart:
         """Return an empty result, to be filled from the first entry whose message is at or after `physical_offset`."""
         survey = self.survey
-        if survey is None:
-            return QueuePart(0)
-        rank = survey.rank_at(physical_offset, survey.begin)
-        return QueuePart(rank, survey.number_before(rank) if survey.is_ordered else -1)
+        return QueuePart(0 if survey is None else survey.rank_at(physical_offset, survey.begin))
 
     def compare(
         self,
@@ -189,43 +223,164 @@ class QueueMatching:
             rows: Rows of this queue's messages in the batch.
             queue_offsets: The queue offsets that these messages state.
             scanned: Log range of the batch.
-            unread: Unreadable ranges within it.
+            unread: Unreadable ranges within it, and ranges in which records state a wrong physical offset.
             placed: Which messages are at the physical offset that they state; None if all are.
         """
-        messages = batch.messages
         if placed is not None:
             good = placed.is_good[rows]
             self._leave_misplaced(part, rows[~good], queue_offsets[~good], placed)
-            rows, queue_offsets, unread = (
-                rows[good],
-                queue_offsets[good],
-                [*unread, *placed.elsewhere],
-            )
+            rows, queue_offsets = rows[good], queue_offsets[good]
         if not len(rows):
             return
-        expected = new_entries(len(rows))
-        lay_out_entries(messages, rows, expected)
-        offsets = messages["physical_offset"][rows]
+        offsets = batch.messages["physical_offset"][rows]
         survey = self.survey
         last = -1 if survey is None else survey.last
         if offsets[-1] > last:
             # Messages after the last entry were not dispatched yet. That is not damage.
             after = int(np.searchsorted(offsets, last, side="right"))
             part._add_tail(Tail.of(offsets[after:], queue_offsets[after:]))
-            queue_offsets, offsets, expected = (
-                queue_offsets[:after],
-                offsets[:after],
-                expected[:after],
-            )
+            rows, offsets, queue_offsets = rows[:after], offsets[:after], queue_offsets[:after]
         if survey is None or not len(offsets):
             return
-        words = survey.read(part.rank, len(offsets))
+        expected = survey.layout.expected(batch.messages, rows, queue_offsets)
+        entries = survey.read(part.rank, len(offsets))
         # In nearly all batches of the scan, all entries of the queue are right, so one comparison of bytes suffices.
-        is_equal = len(words) == len(offsets) and bool((words == expected).all())
-        if is_equal and not survey.has_twice(part.rank + len(words) - 1):
-            self._take(part, survey, offsets, queue_offsets)
+        is_equal = len(entries) == len(offsets) and survey.layout.agree(entries, expected)
+        if is_equal and not survey.has_twice(part.rank + len(entries) - 1):
+            self._take(part, survey, offsets, queue_offsets, expected)
         else:
             self._match(part, survey, offsets, queue_offsets, expected, scanned, unread)
+
+    def _leave_misplaced(
+        self, part: QueuePart, rows: Offsets, queue_offsets: Offsets, placed: Placement
+    ) -> None:
+        """Add what is known of messages whose records state a wrong physical offset."""
+
+    def _take(
+        self,
+        part: QueuePart,
+        survey: RankedEntries,
+        offsets: Offsets,
+        queue_offsets: Offsets,
+        expected: Entries,
+    ) -> None:
+        """Match the next entries, one to one, with the messages at the physical offsets `offsets`."""
+        numbers = survey.numbers(part.rank, len(offsets))
+        if survey.is_ordered:
+            self._count_moved(part, numbers, offsets, queue_offsets)
+        else:
+            ranks = np.arange(part.rank, part.rank + len(offsets))
+            self._add_matches(part, ranks, queue_offsets, expected)
+        part.rank += len(offsets)
+        part.solid, part.right = int(numbers[-1]), True
+
+    def _add_matches(
+        self, part: QueuePart, ranks: Offsets, queue_offsets: Offsets, expected: Entries
+    ) -> None:
+        part.matched.append(ranks)
+        part.queue_offsets.append(queue_offsets)
+
+    def _count_moved(
+        self, part: QueuePart, numbers: Offsets, offsets: Offsets, queue_offsets: Offsets
+    ) -> None:
+        rows = np.flatnonzero(numbers != queue_offsets)
+        # Entries of a light queue (LMQ) have consecutive numbers, which may differ from the queue offsets in messages.
+        if len(rows) and not self._is_light:
+            part.moved.add(len(rows), int(offsets[rows[0]]))
+
+    def _match(
+        self,
+        part: QueuePart,
+        survey: RankedEntries,
+        offsets: Offsets,
+        queue_offsets: Offsets,
+        expected: Entries,
+        scanned: OffsetRange,
+        unread: Sequence[OffsetRange],
+    ) -> None:
+        layout, stop = survey.layout, survey.rank_at(scanned.stop, part.rank)
+        entries = survey.read(part.rank, stop - part.rank)
+        numbers = survey.numbers(part.rank, len(entries))
+        entry_offsets = layout.offsets(entries)
+        place = np.minimum(np.searchsorted(offsets, entry_offsets), len(offsets) - 1)
+        is_real = ~layout.is_blank(entries)
+        # Match by physical offset, so that a lost or additional entry does not affect later entries.
+        matches = (offsets[place] == entry_offsets) & is_real
+        is_lost = is_real & ~matches & in_ranges(entry_offsets, unread)
+        differs = matches & layout.differs(entries, expected[place])
+        if differs.any():
+            part.wrong.append((numbers[differs], expected[place[differs]]))
+        part.unreadable += int(np.count_nonzero(is_lost))
+        part.right |= bool(matches.any())
+        right = place[matches]
+        has_entry = np.zeros(len(offsets), np.bool_)
+        has_entry[right] = True
+        none = ~has_entry
+        missing = Missing.of(offsets[none], queue_offsets[none], expected[none])
+        solid = matches | is_lost
+        self._add_missing(part, survey, missing, entry_offsets[solid], numbers[solid], stop)
+        if survey.is_ordered:
+            self._count_moved(part, numbers[matches], offsets[right], queue_offsets[right])
+            part.solid = int(numbers[solid][-1]) if solid.any() else part.solid
+        else:
+            ranks = part.rank + np.flatnonzero(matches)
+            self._add_matches(part, ranks, queue_offsets[right], expected[right])
+            part.unread.append(part.rank + np.flatnonzero(is_lost))
+        part.rank = stop
+
+    def _add_missing(
+        self,
+        part: QueuePart,
+        survey: RankedEntries,
+        missing: Missing,
+        solid: Offsets,
+        numbers: Offsets,
+        stop: int,
+    ) -> None:
+        """Add messages that have no entry.
+
+        The compared entries that are right or lead to unreadable bytes have these physical offsets and numbers. `stop`
+        is the rank after the last compared entry.
+        """
+        part.missing.append(missing)
+
+    def skip_to(self, part: QueuePart, physical_offset: int, unread: Sequence[OffsetRange]) -> None:
+        """Skip the entries before the first entry that leads to `physical_offset` or later.
+
+        The skipped entries match no message. The queue keeps a skipped entry only if the entry leads into one of the
+        ranges `unread`: the parts of the log whose messages cannot be compared.
+        """
+        survey = self.survey
+        if survey is None:
+            return
+        stop = survey.rank_at(physical_offset, part.rank)
+        if stop == part.rank:
+            return
+        layout, entries = survey.layout, survey.read(part.rank, stop - part.rank)
+        lost = ~layout.is_blank(entries) & in_ranges(layout.offsets(entries), unread)
+        part.unreadable += int(np.count_nonzero(lost))
+        if not survey.is_ordered:
+            part.unread.append(part.rank + np.flatnonzero(lost))
+        elif lost.any():
+            part.solid = int(survey.numbers(part.rank, len(entries))[lost][-1])
+        part.rank = stop
+
+    def outcome(self, part: QueuePart) -> KeptQueue:
+        """Return the entries to keep and to write. Call this once, after the whole log was compared."""
+        raise NotImplementedError
+
+
+class PlacedMatching(QueueMatching):
+    """Matches the entries of a ConsumeQueue, whose numbers are their positions."""
+
+    survey: QueueSurvey | None
+
+    def begin(self, physical_offset: int) -> QueuePart:
+        """See QueueMatching."""
+        part, survey = super().begin(physical_offset), self.survey
+        if survey is not None and survey.is_ordered:
+            part.solid = survey.found.last_before(part.rank)
+        return part
 
     def _leave_misplaced(
         self,
@@ -248,90 +403,19 @@ class QueueMatching:
             elif survey.rank_at(start, part.rank) == survey.rank_at(stop, part.rank):
                 part.unplaced.add(1, start)
 
-    def _take(
-        self, part: QueuePart, survey: QueueSurvey, offsets: Offsets, queue_offsets: Offsets
-    ) -> None:
-        """Match the next entries, one to one, with the messages at the physical offsets `offsets`."""
-        numbers = survey.numbers(part.rank, len(offsets))
-        if survey.is_ordered:
-            self._count_moved(part, numbers, offsets, queue_offsets)
-        else:
-            part.matched.append(np.arange(part.rank, part.rank + len(offsets)))
-            part.queue_offsets.append(queue_offsets)
-        part.rank += len(offsets)
-        part.solid, part.right = int(numbers[-1]), True
-
-    def _count_moved(
-        self, part: QueuePart, numbers: Offsets, offsets: Offsets, queue_offsets: Offsets
-    ) -> None:
-        rows = np.flatnonzero(numbers != queue_offsets)
-        # Entries of a light queue (LMQ) have consecutive numbers, which may differ from the queue offsets in messages.
-        if len(rows) and not self._is_light:
-            part.moved.add(len(rows), int(offsets[rows[0]]))
-
-    def _match(
+    def _add_missing(
         self,
         part: QueuePart,
-        survey: QueueSurvey,
-        offsets: Offsets,
-        queue_offsets: Offsets,
-        expected: RawEntries,
-        scanned: OffsetRange,
-        unread: Sequence[OffsetRange],
-    ) -> None:
-        stop = survey.rank_at(scanned.stop, part.rank)
-        words = survey.read(part.rank, stop - part.rank)
-        numbers = survey.numbers(part.rank, len(words))
-        entry_offsets = physical_offsets(words)
-        place = np.minimum(np.searchsorted(offsets, entry_offsets), len(offsets) - 1)
-        is_real = ~is_blank(words)
-        # Match by physical offset, so that a lost or additional entry does not affect later entries.
-        matches = (offsets[place] == entry_offsets) & is_real
-        is_lost = is_real & ~matches & in_ranges(entry_offsets, unread)
-        differs = matches & (words != expected[place]).any(axis=1)
-        if differs.any():
-            part.wrong.append((numbers[differs], expected[place[differs]]))
-        part.unreadable += int(np.count_nonzero(is_lost))
-        part.right |= bool(matches.any())
-        right = place[matches]
-        has_entry = np.zeros(len(offsets), np.bool_)
-        has_entry[right] = True
-        none = ~has_entry
-        missing = Missing(
-            offsets[none],
-            queue_offsets[none],
-            expected[none],
-            *2 * [np.full(none.sum(), -1, np.int64)],
-        )
-        solid = matches | is_lost
-        if survey.is_ordered:
-            self._count_moved(part, numbers[matches], offsets[right], queue_offsets[right])
-            self._find_places(part, survey, missing, entry_offsets[solid], numbers[solid], stop)
-            part.solid = int(numbers[solid][-1]) if solid.any() else part.solid
-        else:
-            part.matched.append(part.rank + np.flatnonzero(matches))
-            part.queue_offsets.append(queue_offsets[right])
-            part.unread.append(part.rank + np.flatnonzero(is_lost))
-            part.missing.append(missing)
-        part.rank = stop
-
-    def _find_places(
-        self,
-        part: QueuePart,
-        survey: QueueSurvey,
+        survey: RankedEntries,
         missing: Missing,
         solid: Offsets,
         numbers: Offsets,
         stop: int,
     ) -> None:
-        """Add the messages of `missing`, which have no entry, to the result if the queue has a free place for them.
-
-        The place must be after the entry that precedes the message in the log, and before the entry that follows it.
-        """
-        if not len(missing.offsets):
-            return
-        edges = part.solid, survey.number_from(stop)
-        missing = self._with_place(part, missing, solid, numbers, edges, survey.last)
+        """See QueueMatching. In an ordered queue, add only the messages for which the queue has a free place."""
+        if self.survey is not None and survey.is_ordered and len(missing.offsets):
+            edges = part.solid, self.survey.found.next_entry(stop, survey.stop)
+            missing = self._with_place(part, missing, solid, numbers, edges, survey.last)
         if len(missing.offsets):
             part.missing.append(missing)
 
@@ -373,29 +457,8 @@ class QueueMatching:
                     count.add(len(rows), int(missing.offsets[rows[0]]))
         return missing.at(fits)
 
-    def skip_to(self, part: QueuePart, physical_offset: int, unread: Sequence[OffsetRange]) -> None:
-        """Skip the entries before the first entry that leads to `physical_offset` or later.
-
-        The skipped entries match no message. The queue keeps a skipped entry only if the entry leads into one of the
-        ranges `unread`: the parts of the log whose messages cannot be compared.
-        """
-        survey = self.survey
-        if survey is None:
-            return
-        stop = survey.rank_at(physical_offset, part.rank)
-        if stop == part.rank:
-            return
-        words = survey.read(part.rank, stop - part.rank)
-        lost = ~is_blank(words) & in_ranges(physical_offsets(words), unread)
-        part.unreadable += int(np.count_nonzero(lost))
-        if not survey.is_ordered:
-            part.unread.append(part.rank + np.flatnonzero(lost))
-        elif lost.any():
-            part.solid = int(survey.numbers(part.rank, len(words))[lost][-1])
-        part.rank = stop
-
     def outcome(self, part: QueuePart) -> KeptQueue:
-        """Return the entries to keep and to write, after the whole log was compared."""
+        """See QueueMatching."""
         if self.survey is None:
             return KeptQueue(None, 0, part.tail)
         if self.survey.is_ordered:
@@ -403,7 +466,7 @@ class QueueMatching:
         return self._kept_scattered(part, self.survey)
 
     def _kept_ordered(self, part: QueuePart, survey: QueueSurvey) -> KeptQueue:
-        missing = Missing.joined([_NONE_MISSING, *part.missing])
+        missing = _joined(part.missing, _NO_WORDS)
         numbers, words = self._placed(part, missing)
         written = len(numbers) + sum(len(wrong) for wrong, _ in part.wrong)
         if written and survey.found.has_units:
@@ -468,7 +531,7 @@ class QueueMatching:
         )
         solid = np.sort(np.concatenate([matched, unread]))
         numbers, offsets = all_numbers[solid], all_offsets[solid]
-        missing = Missing.joined([_NONE_MISSING, *part.missing])
+        missing = _joined(part.missing, _NO_WORDS)
         last = int(offsets[-1]) if len(offsets) else -1
         tail, late = part.tail, missing.offsets > last
         if late.any():
@@ -518,11 +581,11 @@ class QueueMatching:
         must also have room for n messages between the messages of these two entries. The positions of the returned
         entries ascend.
 
-        unread, matched            ranks of entries (see QueueSurvey)
+        unread, matched            ranks of entries (see RankedEntries)
         numbers, offsets, lengths  by rank: position in the queue, physical offset and size
         """
         low, high = neighbours(
-            offsets[unread], offsets[matched], numbers[matched], survey.position - 1, 2**62
+            offsets[unread], offsets[matched], numbers[matched], survey.position - 1, _UNLIMITED
         )
         before = np.searchsorted(offsets[matched], offsets[unread]) - 1
         ends = np.concatenate([[0], offsets[matched] + lengths[matched]])[before + 1]
@@ -545,14 +608,14 @@ class QueueMatching:
             _, inverse, counts = np.unique(missing.low, return_inverse=True, return_counts=True)
             within = np.arange(len(inverse)) - (np.cumsum(counts) - counts)[inverse]
             fits = counts[inverse] == missing.high - missing.low - 1
-            return (missing.low + 1 + within)[fits], missing.words[fits]
+            return (missing.low + 1 + within)[fits], missing.entries[fits]
         # Queue offsets must ascend. Choose the largest set of messages with ascending queue offsets, so that few remain
         # without an entry.
         rows = ascending(missing.queue_offsets)
         refused = np.setdiff1d(np.arange(len(missing.queue_offsets)), rows)
         if len(refused):
             part.unplaced.add(len(refused), int(missing.offsets[refused[0]]))
-        return missing.queue_offsets[rows], missing.words[rows]
+        return missing.queue_offsets[rows], missing.entries[rows]
 
 
 class KeptQueue(NamedTuple):
@@ -561,17 +624,139 @@ class KeptQueue(NamedTuple):
     begin           position in the queue; files before it are deleted. None to keep all files
     end             position after the last kept entry
     tail            the messages to dispatch
-    numbers, words  positions of the entries to write, and these entries. They include pre-blank entries
-                    for positions without a message
-    written         number of these entries that belong to messages
+    numbers, entries  positions of the entries to write, and these entries. They include pre-blank entries for positions
+                    without a message. Of a NumberedMatching: all kept entries, in the order of the log
+    written         number of entries that were missing or wrong
     """
 
     begin: int | None
     end: int
     tail: Tail | None
     numbers: Offsets = _NO_NUMBERS
-    words: RawEntries = _NO_WORDS
+    entries: Entries = _NO_WORDS
     written: int = 0
+
+
+class NumberedMatching(QueueMatching):
+    """Matches entries that state their queue offsets, all in memory.
+
+    Args:
+        queue: The queue.
+        survey: Its entries; None without entries.
+        redo_last: Whether the last record may have been incomplete when its entry was written.
+    """
+
+    def __init__(
+        self, queue: Queue, survey: RankedEntries | None, *, redo_last: bool = False
+    ) -> None:
+        super().__init__(queue, survey)
+        self._redo_last, self._expired = redo_last, 0
+
+    def start(self, physical_offset: int) -> QueuePart:
+        """See QueueMatching. Entries of messages before `physical_offset` count as right."""
+        part = self.begin(physical_offset)
+        self._expired = part.rank
+        return part
+
+    def _add_matches(
+        self, part: QueuePart, ranks: Offsets, queue_offsets: Offsets, expected: Entries
+    ) -> None:
+        super()._add_matches(part, ranks, queue_offsets, expected)
+        part.expected.append(expected)
+
+    def outcome(self, part: QueuePart) -> KeptQueue:
+        """See QueueMatching. Sets the counts of `part`, too."""
+        survey = self.survey
+        if survey is None:
+            return KeptQueue(None, 0, part.tail)
+        layout = survey.layout
+        if not survey.stop:
+            return KeptQueue(None, 0, part.tail, entries=layout.new(0))
+        entries, numbers = survey.read(0, survey.stop).copy(), survey.numbers(0, survey.stop)
+        offsets = layout.offsets(entries)
+        none = np.empty(0, np.int64)
+        ranks, stated = (
+            np.concatenate([none, *part.matched]),
+            np.concatenate([none, *part.queue_offsets]),
+        )
+        expected = np.concatenate([layout.new(0), *part.expected])
+        # Several entries may lead to one message. Only one of them counts.
+        messages, first = np.unique(offsets[ranks], return_index=True)
+        rows = entry_of_each(messages, stated[first], offsets[ranks], numbers[ranks])
+        ranks, stated, expected = ranks[rows], stated[rows], expected[rows]
+        part.moved = Count(int(((stated >= 0) & (numbers[ranks] != stated)).sum()))
+        differs = layout.differs(entries[ranks], expected)
+        layout.correct(entries, ranks[differs], expected[differs])
+        written = int(differs.sum())
+        if self._redo_last and len(ranks) and ranks[-1] == survey.stop - 1:
+            # The crash may have left an entry with wrong fields, because the record was incomplete.
+            written += layout.redo(entries[-1:], expected[-1:])
+        # The queue offsets of entries must ascend in log order. Remove the entries outside the longest ascending
+        # sequence. Insert a removed entry again, with the queue offset that its record states, if this queue offset
+        # lies between those of the neighbouring entries.
+        right = np.concatenate([np.arange(self._expired), ranks])
+        ordered = right[ascending(numbers[right])]
+        kept = _Numbered(layout, numbers[ordered], entries[ordered])
+        # Of the other entries, keep only those that lead into unreadable parts of the log.
+        lost = np.concatenate([none, *part.unread])
+        kept, fits = kept.insert(_Numbered(layout, numbers[lost], entries[lost]))
+        part.unreadable = int(fits.sum())
+        missing = _joined(part.missing, layout.new(0))
+        missing = missing.at(~np.isin(missing.offsets, offsets[ranks]))
+        layout.complete(missing.entries, missing.entries)
+        misnumbered = ~np.isin(ranks, ordered) & (stated >= 0)
+        again = entries[ranks[misnumbered]]
+        layout.complete(again, expected[misnumbered])
+        again_at = Missing.of(offsets[ranks[misnumbered]], stated[misnumbered], again)
+        missing = Missing.joined([missing, again_at])
+        missing = missing.at(np.argsort(missing.offsets, kind="stable"))
+        kept, fits = kept.insert(_Numbered(layout, missing.queue_offsets, missing.entries))
+        written += int(fits.sum())
+        # Do not count a message that lies in the log before the first message with an entry. Such a message needs no
+        # entry: its topic was deleted together with the topic's queues, and created again later.
+        without = np.flatnonzero(~fits & (missing.offsets >= offsets[0]))
+        if len(without):
+            part.unplaced.add(len(without), int(missing.offsets[without[0]]))
+        layout.number(kept.entries, kept.numbers)
+        end = int(kept.lasts[-1]) + 1 if len(kept.numbers) else 0
+        return KeptQueue(None, end, part.tail, kept.numbers, kept.entries, written)
+
+
+class _Numbered(NamedTuple):
+    """Entries and their queue offsets, in the order of the log."""
+
+    layout: EntryLayout
+    numbers: Offsets
+    entries: Entries
+
+    @property
+    def lasts(self) -> Offsets:
+        return self.numbers + self.layout.spans(self.entries) - 1
+
+    def insert(self, more: _Numbered) -> tuple[_Numbered, Flags]:
+        """Insert the entries of `more`, except those whose queue offsets do not fit.
+
+        The queue offsets must fit between the queue offsets of the entries before and after them in the log. Returns
+        all entries, and for each entry of `more` whether it fits.
+        """
+        layout = self.layout
+        offsets, solid = layout.offsets(more.entries), layout.offsets(self.entries)
+        # Exclude messages that already have an entry.
+        rows = np.flatnonzero((layout.spans(more.entries) > 0) & ~np.isin(offsets, solid))
+        numbers = self.numbers, self.lasts
+        insertable = fitting(
+            offsets[rows], more.numbers[rows], more.lasts[rows], solid, numbers, _UNLIMITED
+        )
+        fits = np.zeros(len(offsets), np.bool_)
+        fits[rows[insertable]] = True
+        joined = np.concatenate([self.entries, more.entries[fits]])
+        order = np.argsort(layout.offsets(joined), kind="stable")
+        numbers_of_all = np.concatenate([self.numbers, more.numbers[fits]])
+        return _Numbered(layout, numbers_of_all[order], joined[order]), fits
+
+
+def _joined(parts: Sequence[Missing], none: Entries) -> Missing:
+    return Missing.joined([Missing.of(_NO_NUMBERS, _NO_NUMBERS, none), *parts])
 
 
 def _consistent_rows(
@@ -594,7 +779,7 @@ def _consistent_rows(
     for at in np.flatnonzero(~agrees[rows]).tolist():
         row = rows[at]
         low = numbers[rows[at - 1]] if at else -1
-        high = numbers[rows[at + 1]] if at + 1 < len(rows) else 2**62
+        high = numbers[rows[at + 1]] if at + 1 < len(rows) else _UNLIMITED
         first, stop = np.searchsorted(offsets[order], [offsets[row], offsets[row] + 1])
         for candidate in order[first:stop]:
             if agrees[candidate] and low < numbers[candidate] < high:
