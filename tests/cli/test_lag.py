@@ -14,10 +14,12 @@ from reput.cli.main import DAMAGED, FOUND, WARNED
 from reput.core.store.topics_file import batch_topics
 from reput.engine.stores import open_store
 from reput.format.rocksdb_config import (
+    GROUPS_PREFIX_V2,
     OFFSETS_PREFIX_V2,
+    TOPICS_PREFIX_V2,
     decode_offset_v2,
     decode_offsets_v1,
-    decode_topic,
+    decode_settings,
 )
 from tests.cli.running import one_line
 from tests.cli.running import reput as run
@@ -172,8 +174,9 @@ def test_items_of_rocksdb_are_read_or_not(key: bytes, value: bytes) -> None:
     offset = decode_offset_v2(key, value)
     assert offset is None or key.startswith(OFFSETS_PREFIX_V2)
     list(decode_offsets_v1(key, value))
-    for version in (1, 2):
-        decode_topic(key, value, version)
+    for prefix in (b"", TOPICS_PREFIX_V2, GROUPS_PREFIX_V2):
+        decode_settings(key, value, prefix)
+        decode_settings(prefix + key, value, prefix)
     prefixed = decode_offset_v2(OFFSETS_PREFIX_V2 + key, value)
     assert prefixed is None or len(value) == 8
 

@@ -55,6 +55,16 @@ def test_random_logs_are_dispatched_as_the_oracle_does(seed: int, name: str) -> 
     same(files, LITTLE)
 
 
+@pytest.mark.parametrize("tags_from", [0, 3000])
+@pytest.mark.parametrize("seed", range(2 if INTERPRETED else 8))
+def test_tags_are_index_entries_from_an_offset_on(seed: int, tags_from: int) -> None:
+    files = random_log(seed, LogOptions(records=RECORDS)).files
+    expected = oracle_walk(files, tags_from=tags_from)
+    assert expected != oracle_walk(files)
+    for room in (Room(), LITTLE):
+        assert KernelWalk(room, tags_from=tags_from).walk(files) == expected
+
+
 @pytest.mark.parametrize(("multi", "lmq"), [(True, True), (True, False), (False, True)])
 @pytest.mark.parametrize("seed", range(2 if INTERPRETED else 10))
 def test_further_queues(seed: int, multi: bool, lmq: bool) -> None:

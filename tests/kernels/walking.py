@@ -26,6 +26,7 @@ from tests.oracle.records import (
     decode,
 )
 
+NEVER = (1 << 63) - 1
 DELAYS_MS = np.array(StoreConfig().delay_table_ms(), np.int64)
 
 
@@ -84,8 +85,9 @@ class KernelWalk:
         multi_dispatch: bool = False,
         lmq: bool = False,
         places: bool = False,
+        tags_from: int = NEVER,
     ) -> None:
-        self.places = places
+        self.places, self.tags_from = places, tags_from
         self.room, self.multi_dispatch, self.lmq = room, multi_dispatch, lmq
         self.found = Walked()
         self.statuses: set[int] = set()
@@ -155,7 +157,7 @@ class KernelWalk:
             self.statuses.add(status)
         return int(
             scan_records(
-                data, end, stop, base, at_file_end, self.multi_dispatch, self.lmq, DELAYS_MS,
+                data, end, stop, base, at_file_end, self.multi_dispatch, self.lmq, self.tags_from, DELAYS_MS,
                 self.state, self.messages, self.key_hash, self.multi, *self.table,
             )
         )  # fmt: skip
@@ -192,7 +194,11 @@ class KernelWalk:
 
 
 def oracle_walk(
-    files: Sequence[tuple[int, bytes]], *, enable_multi: bool = False, lmq: bool = False
+    files: Sequence[tuple[int, bytes]],
+    *,
+    enable_multi: bool = False,
+    lmq: bool = False,
+    tags_from: int = NEVER,
 ) -> Walked:
     """Return what the scan kernel should find, by the oracle's decoder."""
     found, end_offset = Walked(), 0
@@ -211,7 +217,7 @@ def oracle_walk(
                 found.damage.append((start + at, item.length))
                 at += item.length
                 continue
-            row = _row(item, end_offset, enable_multi=enable_multi, lmq=lmq)
+            row = _row(item, end_offset, tags_from, enable_multi=enable_multi, lmq=lmq)
             found.rows.append(row)
             end_offset = item.physical_offset if row.key_hashes else end_offset
             found.misplaced += item.physical_offset != start + at
@@ -219,8 +225,9 @@ def oracle_walk(
     return found
 
 
-def _row(record: Record, end_offset: int, *, enable_multi: bool, lmq: bool) -> Row:
-    keys = record.index_keys if record.physical_offset >= end_offset else []
+def _row(record: Record, end_offset: int, tags_from: int, *, enable_multi: bool, lmq: bool) -> Row:
+    tags = record.index_tags if record.physical_offset >= tags_from else []
+    keys = record.index_keys + tags if record.physical_offset >= end_offset else []
     queued = record.transaction_type in (TRANSACTION_NONE, TRANSACTION_COMMIT)
     further = multi_dispatch(record, enable_lmq=lmq) if enable_multi and queued else []
     return Row(

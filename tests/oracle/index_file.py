@@ -97,16 +97,20 @@ class IndexFile:
 
 
 def write_index_files(
-    records: Iterable[Record], *, hash_slots: int, index_items: int
+    records: Iterable[Record], *, hash_slots: int, index_items: int, tags_from: int | None = None
 ) -> list[IndexFile]:
-    """Dispatch records. Returns the index files in order of creation."""
+    """Dispatch records. Returns the index files in order of creation.
+
+    Records from the physical offset `tags_from` on are dispatched as by a broker of 5.4, which also puts their tags.
+    """
     files: list[IndexFile] = []
     for record in records:
         # Done before the record's keys are checked, so a record without keys can create a file.
         file = _last_file(files, hash_slots, index_items, record)
         if record.physical_offset < file.end_physical_offset:
             continue  # the broker skips such a record as already indexed, but not one at an equal offset
-        for key in record.index_keys:
+        has_tags = tags_from is not None and record.physical_offset >= tags_from
+        for key in record.index_keys + (record.index_tags if has_tags else []):
             file = _last_file(files, hash_slots, index_items, record)
             file.put(record.topic, key, record.physical_offset, record.store_timestamp)
     return files

@@ -80,6 +80,7 @@ class Record:
     keys: str | None
     uniq_key: str | None
     tags_code: int
+    tags: str | None = None
 
     @property
     def transaction_type(self) -> int:
@@ -92,6 +93,12 @@ class Record:
             return []
         unique = [] if self.uniq_key is None else [self.uniq_key]
         return unique + [key for key in split(self.keys or "", " ") if key]
+
+    @property
+    def index_tags(self) -> list[str]:
+        """Return the key for the tags, which brokers of 5.4 and later put after the others; at most one."""
+        is_rolled_back = self.transaction_type == TRANSACTION_ROLLBACK
+        return [] if is_rolled_back or not self.tags else [f"T#{self.tags}"]
 
 
 class Reader:
@@ -167,6 +174,7 @@ def decode(data: Buffer, at: int = 0, end: int | None = None) -> Record | Blank 
         keys=properties.get("KEYS") if properties_length else "",
         uniq_key=properties.get("UNIQ_KEY"),
         tags_code=tags_code,
+        tags=properties.get("TAGS"),
     )
 
 

@@ -150,6 +150,11 @@ def test_timers_wait_in_the_database_and_in_their_topic(tmp_path: Path) -> None:
     assert [row["due"] for row in rows("timer", store)] == [DUE + 60, DUE + 5000, DUE + 7000]
 
 
+OWNERS = (
+    ("serve", "--accept-sends", "--listen", "127.0.0.1:0"), ("put", "--topic", "T", "--body", "x"),
+    ("recover",), ("recover", "--as-broker"), ("expire", "--before", "2020-01-01T00:00:00Z"),
+)  # fmt: skip
+"""The commands that open a store for writing."""
 NOTHING: Items = {}
 TIMERS: Items = {"timer": {b"timeline_checkpoint": long(DUE)}}
 KEYS: Items = {"default": {long(0) + b"@T@U@u@" + long(0): long(1)}}
@@ -178,9 +183,12 @@ def test_a_store_whose_state_is_in_rocksdb_is_not_owned(
     with pytest.raises(UsageError, match=f"keeps {kept} of this store in RocksDB"):
         reput.open_store(store, mode="rw")
     assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
-    ran = run("serve", store, "--accept-sends", "--listen", "127.0.0.1:0")
-    assert f"keeps {kept} of this store in RocksDB" in ran.err
-    assert ran.code == 2
+    for command in OWNERS:
+        ran = run(command[0], store, *command[1:])
+        assert f"keeps {kept} of this store in RocksDB" in ran.err, command
+        assert "only a broker of 5.4 or later can continue it" in ran.err
+        assert (ran.code, len(ran.err.splitlines())) == (2, 1), command
+    assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
 
 
 def test_without_rocksdict_it_is_not_owned_either(

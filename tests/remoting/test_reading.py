@@ -3,11 +3,13 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from reput import Message, open_store
+from reput import Message, StoreConfig, open_store
+from reput.format.commit_log import MessageExt
 from reput.format.java_json import parse_java_json
 from reput.wings.serve.remoting.commands import ResponseCode
 from reput.wings.serve.remoting.frames import Serialization
@@ -147,19 +149,110 @@ def test_what_is_not_offered_says_so(client: Client, orders: GoldenStore) -> Non
     assert (broken.code, "null" in (broken.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
 
 
-@pytest.mark.parametrize("most_exact", [None, 1000])
-def test_pages_and_tags_of_queries_of_5_4_are_refused(
-    tmp_path: Path, most_exact: int | None
+FIVE_5 = replace(SMALL, store_version="5.5")
+
+
+def last_key(message: MessageExt, index_type: str, key: str) -> str:
+    """Return the entry that mqadmin of 5.4 prints for a message, and takes as its option -l."""
+    hour = message.store_timestamp // 3_600_000 * 3_600_000
+    unique = message.unique_key
+    return f"{hour}@{message.topic}@{index_type}@{key}@{unique}@{message.physical_offset}"
+
+
+def pages(client: Client, index_type: str, key: str, most: int) -> Iterator[list[MessageExt]]:
+    """Yield the pages of an answer, as a client of 5.4 requests them."""
+    fields: dict[str, object] = {"indexType": index_type, "maxNum": most}
+    while True:
+        answer = client.query("T", key, **fields)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        page = messages(answer.body)
+        yield page
+        fields["lastKey"] = last_key(page[-1], index_type, key)
+
+
+@pytest.mark.parametrize(
+    ("most_exact", "config"), [(None, SMALL), (None, FIVE_5), (50, SMALL), (50, FIVE_5)]
+)
+def test_a_client_of_5_4_gets_all_messages_page_by_page(
+    tmp_path: Path, most_exact: int | None, config: StoreConfig
 ) -> None:
-    with open_store(tmp_path / "a", mode="rw", config=SMALL) as store:
-        store.put(Message("T", b"x", keys=["k"], tags="k"))
+    with open_store(tmp_path / "a", mode="rw", config=config) as store:
+        places = store.put_many(
+            Message("T", b"%d" % n, keys=["k", f"k{n}"], tags="t" if n % 3 else "u")
+            for n in range(300)
+        ).physical_offsets
     with serving(tmp_path / "a", most_exact=most_exact) as running, Client(running.address) as to:
-        for index_type in ("", "K", "U"):
-            assert len(messages(to.query("T", "k", indexType=index_type).body)) == 1
-        tag, page = to.query("T", "k", indexType="T"), to.query("T", "k", lastKey="0@T@K@k@u@0")
-        assert (tag.code, page.code) == (ResponseCode.SYSTEM_ERROR,) * 2
-        assert "indexType T is not supported" in str(tag.remark)
-        assert "lastKey is not supported" in str(page.remark)
+        for index_type, key, expected in (
+            ("K", "k", places), ("K", "k7", places[7:8]), ("K", "none", []),
+            ("T", "t", [place for n, place in enumerate(places) if n % 3]),
+        ):  # fmt: skip
+            if index_type == "T" and config is SMALL and most_exact is None:
+                refused = to.query("T", key, indexType="T")
+                assert refused.code == ResponseCode.SYSTEM_ERROR
+                assert "the IndexFiles of this store have no tags" in str(refused.remark)
+                continue
+            for most in (1, 17, 64) if len(expected) < 2 else (17, 64):
+                found = list(pages(to, index_type, key, most))
+                assert [each.physical_offset for page in found for each in page] == expected[::-1]
+                limit = most_exact or most
+                assert all(len(page) <= limit for page in found)
+
+
+def test_the_first_page_is_the_answer_to_other_clients(tmp_path: Path) -> None:
+    with open_store(tmp_path / "a", mode="rw", config=SMALL) as store:
+        store.put_many(Message("T", b"%d" % n, keys=["k"], tags="k") for n in range(20))
+        unique = next(iter(store.query("T", "k").messages)).unique_key
+    with serving(tmp_path / "a") as running, Client(running.address) as to:
+        whole = messages(to.query("T", "k").body)
+        assert messages(to.query("T", "k", indexType="K").body) == whole[::-1]
+        assert len(messages(to.query("T", unique, indexType="U").body)) == 1
+        for fields in (
+            {"indexType": "X"}, {"lastKey": "x"}, {"lastKey": "0@T@K@k@u@5"}, {"lastKey": "3600000@5x"},
+            {"lastKey": f"3600000@{1 << 63}"}, {"lastKey": "@" * 9000},
+        ):  # fmt: skip
+            refused = to.query("T", "k", **fields)
+            assert refused.code == ResponseCode.SYSTEM_ERROR
+            assert "must be" in str(refused.remark)
+            assert len(str(refused.remark)) < 200
+
+
+def test_topics_and_groups_are_listed_page_by_page(tmp_path: Path) -> None:
+    with open_store(tmp_path / "a", mode="rw", config=FIVE_5) as store:
+        for n in range(11):
+            store.put(Message(f"T{n}", b"x"))
+    with (
+        serving(tmp_path / "a", sends=True, config=FIVE_5) as running,
+        Client(running.address) as to,
+    ):
+        for n in range(5):
+            body = json.dumps({"groupName": f"g{n}"}).encode()
+            to.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        for code, first, most, total, table in (
+            (RequestCode.GET_ALL_TOPIC_CONFIG, "topicSeq", "maxTopicNum", "totalTopicNum", "topicConfigTable"),
+            (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "groupSeq", "maxGroupNum", "totalGroupNum",
+             "subscriptionGroupTable"),
+        ):  # fmt: skip
+            whole = to.ask(code)
+            everything = json.loads(whole.body)
+            assert whole.fields[total] == str(len(everything[table]))
+            version, seen = "", {}
+            while len(seen) < int(whole.fields[total]):
+                fields = {first: len(seen), most: 2, "dataVersion": version}
+                page = json.loads(to.ask(code, fields).body)
+                assert 0 < len(page[table]) <= 2
+                seen |= page[table]
+                version = json.dumps(page["dataVersion"])
+            assert seen == everything[table]
+            end = {first: len(seen), most: 2, "dataVersion": version}
+            assert json.loads(to.ask(code, end).body)[table] == {}
+            # After a change, a client begins again.
+            changed = {first: 1, most: 1, "dataVersion": '{"counter":-1}'}
+            again = json.loads(to.ask(code, changed).body)[table]
+            assert list(again) == sorted(everything[table])[:1]
+            for odd in ({first: -5}, {most: 0}, {first: 1 << 30}, {"dataVersion": "{"}):
+                assert to.ask(code, odd).code == ResponseCode.SUCCESS
 
 
 def test_tags_are_filtered_and_an_exact_query_finds_what_a_brokers_does_not(tmp_path: Path) -> None:

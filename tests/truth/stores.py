@@ -327,6 +327,7 @@ BUILDERS: dict[str, Callable[[Path], Built]] = {
     "rocksdb": _derived(replace(_FIVE, queues_in_rocksdb=True)),
     "separate": _changed(_derived(replace(_FIVE, queues_in_rocksdb=True)), _with_separate_database),
     "both": _changed(_derived(_FIVE), _with_queues_in_both),
+    "tags": _derived(replace(_FIVE, store_version="5.5")),
     "keys": _changed(_derived(_FIVE), _with_keys_in_rocksdb),
     "archive": _archived,
     "joined": _joined,

@@ -17,7 +17,7 @@ from reput.format.consume_queue import BATCH_ENTRY_BYTES, ENTRY_BYTES
 from reput.format.index_file import file_bytes
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-STORE_VERSIONS = ("4.9", "5.3")
+STORE_VERSIONS = ("4.9", "5.3", "5.4", "5.5")
 LOG_SETTING = "commit_log_file_bytes"
 QUEUE_SETTINGS = ("queue_entries", "batch_queue_file_bytes", "extension_file_bytes")
 INDEX_SETTINGS = ("hash_slots", "index_items")
@@ -51,11 +51,14 @@ class StoreConfig:
         queues_in_rocksdb: Whether queues are in a RocksDB database (storeType=defaultRocksDB, 5.x).
         log_folders: All folders of a CommitLog that is spread over several folders. Their paths are written as in the
             broker's settings (storePathCommitLog, readOnlyCommitLogStorePaths). Empty for a CommitLog in one folder.
-        store_version: "4.9" or "5.3", the version whose records are written. None stands for the version of the store,
-            and for 4.9 in a new store.
+        store_version: "4.9", "5.3", "5.4" or "5.5", the version whose records are written. None stands for the version
+            of the store, and for 4.9 in a new store.
         append_record_crc: Whether to end each record with its own CRC (enabledAppendPropCRC, 5.x).
         check_record_crc: Whether recovery verifies the record's own CRC instead of the body's, and ends the log at a
             record without it (forceVerifyPropCRC, 5.x).
+        index_tags_from: Physical offset from which IndexFiles also have an item for the tags of each message, as
+            brokers of 5.4 and later write it. None if no message has one. By default, the IndexFiles and the version
+            decide.
 
     In RocketMQ: mappedFileSize, fileSize, fileTotalSize, checkMultiDispatchQueue.
     """
@@ -77,6 +80,7 @@ class StoreConfig:
     extension_files: bool = False
     extension_file_bytes: int = 48 << 20
     queues_in_rocksdb: bool = False
+    index_tags_from: int | None = None
 
     def __post_init__(self) -> None:
         # JSON has no tuples: if the settings were read from JSON, `log_folders` is a list, which is not hashable.
@@ -116,7 +120,12 @@ class StoreConfig:
     @property
     def is_five(self) -> bool:
         """Return whether records are written in the form of 5.x."""
-        return self.store_version == "5.3"
+        return self.store_version not in (None, STORE_VERSIONS[0])
+
+    @property
+    def is_since_5_4(self) -> bool:
+        """Return whether the broker is of 5.4 or later: it indexes tags, and adds no properties of a batch."""
+        return self.store_version in STORE_VERSIONS[2:]
 
     @property
     def queue_file_bytes(self) -> int:

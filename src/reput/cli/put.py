@@ -90,7 +90,7 @@ _EXAMPLES = (
 @click.option(
     "--store-version",
     type=click.Choice(STORE_VERSIONS),
-    help="RocketMQ version of a new store. 5.3 upgrades an existing 4.9 store.  [default: the store's, or 4.9]",
+    help="RocketMQ version of a new store. A later version upgrades an existing store.  [default: the store's, or 4.9]",
 )
 @queue_entries_option
 @config_options

@@ -119,6 +119,7 @@ if TYPE_CHECKING:
     from reput.core.query.answers import coverage_of_id as coverage_of_id
     from reput.core.query.by_time import messages_of_topic as messages_of_topic
     from reput.core.query.by_time import volume_of_topic as volume_of_topic
+    from reput.core.query.compat import ANY_OFFSET as ANY_OFFSET
     from reput.core.query.compat import is_time_matched as is_time_matched
     from reput.core.query.compat import select_physical_offsets as select_physical_offsets
     from reput.core.query.evidence import Coverage as Coverage
@@ -222,8 +223,11 @@ if TYPE_CHECKING:
     from reput.core.store.replicas import replicas_of as replicas_of
     from reput.core.store.store_reader import ReaderOptions as ReaderOptions
     from reput.core.store.store_reader import StoreReader as StoreReader
+    from reput.core.store.topics_file import GROUP_DATABASES as GROUP_DATABASES
+    from reput.core.store.topics_file import TOPIC_DATABASES as TOPIC_DATABASES
     from reput.core.store.topics_file import TOPICS_PATH as TOPICS_PATH
     from reput.core.store.topics_file import batch_topics as batch_topics
+    from reput.core.store.topics_file import settings_in_rocksdb as settings_in_rocksdb
     from reput.core.store.topics_file import topic_names as topic_names
 else:
     __getattr__, __dir__ = face(__name__)

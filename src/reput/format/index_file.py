@@ -33,6 +33,8 @@ HEADER = Layout(
     hash_slot_count="i", index_count="i",
 )  # fmt: skip
 ITEM = Layout(key_hash="i", physical_offset="q", time_diff_s="i", previous="i")
+KEY_TYPE, TAG_TYPE, UNIQUE_TYPE = "K", "T", "U"
+"""Types of index entries, in requests and in the index of keys in RocksDB (`MessageConst.INDEX_KEY_TYPE`, ...; 5.4)."""
 _INT32_MAX = 0x7FFFFFFF
 HEADER_BYTES = HEADER.size
 """Size of the header (`IndexHeader.INDEX_HEADER_SIZE`)."""
@@ -86,6 +88,11 @@ class IndexItem(NamedTuple):
 def index_key(topic: str, key: str) -> str:
     """Return the string that is hashed (IndexService.buildKey)."""
     return f"{topic}#{key}"
+
+
+def tag_key(tags: str) -> str:
+    """Return the key of the item for a message's tags, which brokers of 5.4 and later put after those of its keys."""
+    return f"{TAG_TYPE}#{tags}"
 
 
 # The result is cached, because a query hashes its own key again for each candidate.

@@ -61,9 +61,17 @@ INNER_BASE = "INNER_BASE"
 INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
 MULTI_DISPATCH_SEPARATOR = ","
+SHARDING_KEY = "__SHARDINGKEY"
+PRIORITY = "_SYS_MSG_PRIORITY_"
+"""The priority of a message (5.4). A broker stores the message in the queue of this number, or in the last queue."""
+LITE_TOPIC = "__LITE_TOPIC"
+"""The Lite topic of a message (5.4). A broker adds the message to the light queue of `lite_queue_name`."""
 _BUCKETS_OF_FIVE = 128
 """The capacity with which a 5.x broker creates a map of decoded properties. It determines their order."""
 LMQ_PREFIX = "%LMQ%"
+_LITE_SEPARATOR = "$"
+LITE_PREFIX = f"{LMQ_PREFIX}{_LITE_SEPARATOR}"
+"""The beginning of names of light queues that belong to Lite topics (`LiteUtil.LITE_TOPIC_PREFIX`, 5.4)."""
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 """The topic in which timed messages of 5.x wait."""
@@ -93,7 +101,9 @@ SYSTEM_TOPICS = frozenset(
     }
 )  # fmt: skip
 """`TopicValidator.SYSTEM_TOPIC_SET` (tag rocketmq-all-4.9.3)."""
-INTERNAL_TOPICS = SYSTEM_TOPICS.union(HALF_TOPICS, OP_TOPICS)
+CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
+"""The name under which RocksDB has the last dispatched message (`RMQ_SYS_ROCKSDB_OFFSET_TOPIC`)."""
+INTERNAL_TOPICS = SYSTEM_TOPICS.union(HALF_TOPICS, OP_TOPICS, (CHECKPOINT_TOPIC,))
 """The system topics of all versions."""
 NOT_ALLOWED_SEND_TOPICS = frozenset(
     {
@@ -176,6 +186,22 @@ def allows_light_queues(topic: str) -> bool:
     This is `MixAll.topicAllowsLMQ`, tag rocketmq-all-5.3.3.
     """
     return not topic.startswith((RETRY_TOPIC_PREFIX, "rmq_sys_")) and topic != SCHEDULE_TOPIC
+
+
+def lite_queue_name(parent_topic: str, lite_topic: str) -> str:
+    """Return the name of the light queue of a Lite topic (`LiteUtil.toLmqName`, 5.4).
+
+    Its messages are stored under the parent topic.
+    """
+    return f"{LITE_PREFIX}{parent_topic}{_LITE_SEPARATOR}{lite_topic}"
+
+
+def lite_topic_of(queue_name: str) -> tuple[str, str] | None:
+    """Return parent topic and Lite topic of a light queue (`LiteUtil.getParentTopic`); None for any other queue."""
+    if not queue_name.startswith(LITE_PREFIX):
+        return None
+    parts = queue_name[len(LITE_PREFIX) :].split(_LITE_SEPARATOR)
+    return (parts[0], parts[1]) if len(parts) == 2 and all(parts) else None
 
 
 def index_keys(properties: Mapping[str, str]) -> list[str]:

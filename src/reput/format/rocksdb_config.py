@@ -11,6 +11,8 @@ Version 2 (`configManagerVersion=v2`, `broker.config.v2`) has one database, `con
              value: offset 8
     topics   key:   1 | table 2 (3) | 2 | length 2 | topic
              value: 1 | JSON
+    groups   key:   1 | table 2 (4) | 2 | length 2 | group
+             value: 1 | JSON
 
 Fields are separated by bars. A number without a name is a field of one byte with this value. A number after a name is
 the length of the field in bytes, and a number in parentheses is its value. All integers are big endian.
@@ -28,14 +30,16 @@ from reput.format.java_string import decode_utf8
 
 FAMILY = "default"
 SINGLE_OFFSETS_FAMILY, SINGLE_TOPICS_FAMILY = "consumerOffset", "topic"
+SINGLE_GROUPS_FAMILY = "subscriptionGroup"
 _PREFIX = struct.Struct(">bhb")
 _SHORT, _INT, _LONG = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 _TABLE, _DATA = 1, 2
-_OFFSETS, _TOPICS = 1, 3
+_OFFSETS, _TOPICS, _GROUPS = 1, 3, 4
 _SEPARATOR = b"\x01"
 _JSON = 1
 OFFSETS_PREFIX_V2 = _PREFIX.pack(_TABLE, _OFFSETS, _DATA)
 TOPICS_PREFIX_V2 = _PREFIX.pack(_TABLE, _TOPICS, _DATA)
+GROUPS_PREFIX_V2 = _PREFIX.pack(_TABLE, _GROUPS, _DATA)
 
 
 class CommittedOffset(NamedTuple):
@@ -78,12 +82,17 @@ def decode_offsets_v1(key: bytes, value: bytes) -> Iterator[CommittedOffset]:
             yield CommittedOffset(names[1], names[0], queue_id, offset)
 
 
-def decode_topic(key: bytes, value: bytes, version: int) -> tuple[str, dict[str, Any]] | None:
-    """Return a topic and its configuration; None for any other item."""
-    if version == 1:
+def decode_settings(
+    key: bytes, value: bytes, prefix: bytes = b""
+) -> tuple[str, dict[str, Any]] | None:
+    """Return a topic or group and its settings; None for any other item.
+
+    `prefix` is the one of the table in version 2, and empty in version 1.
+    """
+    if not prefix:
         name, json = decode_utf8(key), value
     else:
-        found = _name(key, len(TOPICS_PREFIX_V2)) if key.startswith(TOPICS_PREFIX_V2) else None
+        found = _name(key, len(prefix)) if key.startswith(prefix) else None
         if found is None or found[1] != len(key) or value[:1] != bytes([_JSON]):
             return None
         name, json = found[0], value[1:]

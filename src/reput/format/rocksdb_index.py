@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from reput.format.commit_log import SYS_FLAG_ROLLBACK, SYS_FLAG_TRANSACTION_MASK, MessageExt
+from reput.format.index_file import KEY_TYPE, TAG_TYPE, UNIQUE_TYPE
 from reput.format.java_string import decode_utf8, encode_utf8
 
 INDEX_FAMILY = "default"
 LAST_OFFSET_KEY, LAST_TIME_KEY = b"lastOffsetPy", b"lastStoreTimeStamp"
 HOUR_MS = 3_600_000
-KEY_TYPE, TAG_TYPE, UNIQUE_TYPE = "K", "T", "U"
 _LONG = struct.Struct(">q")
 _LATEST = (1 << 63) - 1
 _SEPARATOR = "@"

@@ -21,7 +21,13 @@ from reput.format.commit_log import (
     SYS_FLAG_TRANSACTION_MASK,
 )
 from reput.kernels.integers import byte_at, read_i32, read_i64, same_bytes, wrapped_sum
-from reput.kernels.java_hash import hash_before_key, java_hash, positive_hash, signed_hash
+from reput.kernels.java_hash import (
+    hash_before_key,
+    hash_before_tags,
+    java_hash,
+    positive_hash,
+    signed_hash,
+)
 from reput.kernels.jit import njit
 from reput.kernels.properties_scan import (
     find_index_properties,
@@ -64,7 +70,7 @@ _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
 
 @njit(cache=True, nogil=True)
 def scan_records(
-    data, end, stop, base, at_file_end, multi_dispatch, lmq, delays_ms, state,
+    data, end, stop, base, at_file_end, multi_dispatch, lmq, tags_from, delays_ms, state,
     messages, key_hash, multi, used, slots, queues, names,
 ):  # fmt: skip
     """Walk records from state[POSITION] to the first record boundary >= stop; return why the walk stopped.
@@ -73,6 +79,7 @@ def scan_records(
     stop         position in data; may lie after `end`
     base         physical offset of position 0
     at_file_end  whether the file ends at `end`
+    tags_from    physical offset from which messages also have an index entry for their tags
     delays_ms    int64, delay of each level of SCHEDULE_TOPIC_XXXX
     messages, key_hash (int32), multi   rows to fill: per message, per index entry, per queue of
                                         INNER_MULTI_DISPATCH
@@ -172,6 +179,11 @@ def scan_records(
                     key_hash[key_row] = positive_hash(java_hash(data, keys, space, prefix))
                     key_row += 1
                 keys = space + 1
+            # Brokers of 5.4 and later also put topic#T#tags.
+            if tags < tags_stop and physical_offset >= tags_from:
+                prefix = hash_before_tags(prefix)
+                key_hash[key_row] = positive_hash(java_hash(data, tags, tags_stop, prefix))
+                key_row += 1
             # As in the broker, a message without keys does not move the index's end.
             if key_row > first_key:
                 end_offset = physical_offset

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from reput.format.index_file import TAG_TYPE
 from reput.kernels.integers import WORD_BYTES, bits_of, byte_at, word_at
 from reput.kernels.jit import njit
 
 _REPLACEMENT = 0xFFFD
 _KEY_SEPARATOR = ord("#")
+_TAG_TYPE = ord(TAG_TYPE)
 _NONE, _ALL_BITS = np.uint64(0), np.uint64(0xFFFFFFFFFFFFFFFF)
 _POWERS_OF_31 = np.array([31**power for power in range(8)], np.uint64)
 _NOT_ASCII = np.uint64(0x8080808080808080)
@@ -73,6 +75,12 @@ def hash_unit(value, unit):
 def hash_before_key(topic_hash):
     """Return the hash of topic#, the beginning of each text that an index hashes, from the hash of the topic."""
     return hash_unit(topic_hash, _KEY_SEPARATOR)
+
+
+@njit(inline="always")
+def hash_before_tags(key_hash):
+    """Return the hash of topic#T#, the beginning of the texts for tags, from the hash of topic#."""
+    return hash_unit(hash_unit(key_hash, _TAG_TYPE), _KEY_SEPARATOR)
 
 
 @njit(cache=True, nogil=True)

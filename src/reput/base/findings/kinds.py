@@ -255,7 +255,7 @@ class Kind(StrEnum):
     )  # fmt: skip
     TOPIC_DELETED = _Record(
         "topic_deleted", Severity.INFO, Remedy.NONE,
-        "messages without a queue whose topic is not in config/topics.json: the topic was deleted",
+        "messages without a queue whose topic was deleted: it is not in config/topics.json, or it is a Lite topic",
     )  # fmt: skip
     QUEUE_OFFSET_DISORDER = _Record(
         "queue_offset_disorder", Severity.DAMAGE, Remedy.RESTORE_FILE,

@@ -296,6 +296,16 @@ class Planner:
             self._kept[start, stop] = segment
         return segment
 
+    def without_tags(self, segment: Segment, tags_from: int) -> Iterator[Segment]:
+        """Yield a segment, or segments to scan in its place if the index has no items for tags of its messages.
+
+        Only messages from the physical offset `tags_from` on have such items.
+        """
+        if segment.part is None or segment.start >= tags_from:
+            yield segment
+        else:
+            yield from reversed([*self._scanned(segment.start, segment.stop, keep=False)])
+
     def _find_trusted_until(self) -> int:
         """Return the physical offset up to which the index is trusted: the log's end, or the start of its last file.
 

@@ -15,15 +15,15 @@ from reput.core.log.dispatch_batch import DispatchBatch
 from reput.core.log.known_file import TimedPiece
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.scan import FileScan
-from reput.core.log.scan_mode import ScanMode
+from reput.core.log.scan_mode import DEFAULT_RULES, DispatchRules, ScanMode
 from reput.errors import StoreNotFoundError
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 
 
 def scan_with_kernel(
-    log: CommitLogReader, start: int, stop: int, hashes: Iterable[int]
+    log: CommitLogReader, start: int, stop: int, hashes: Iterable[int], *, by_tags: bool = False
 ) -> tuple[list[int], list[Finding], int, TimedPiece | None]:
-    """Scan a range within one file for messages with one of these key hashes.
+    """Scan a range within one file for messages with one of these key hashes, or also of hashes of tags.
 
     Returns the messages' physical offsets, newest first; the damage; the physical offset after the last byte read; and
     the times of all records, or None if they were not examined. If the offset after the last byte read is less than
@@ -36,7 +36,8 @@ def scan_with_kernel(
     if file is None:
         return [], [], stop, None
     wanted = np.array(sorted(hashes), np.int32)
-    scan = FileScan(file, start, stop, ScanMode.READER, open_file=log.source.open)
+    rules = DispatchRules(tags_from=0) if by_tags else DEFAULT_RULES
+    scan = FileScan(file, start, stop, ScanMode.READER, rules, open_file=log.source.open)
     offsets: list[int] = []
     pieces: list[TimedPiece] = []
     try:

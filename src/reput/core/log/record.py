@@ -17,7 +17,7 @@ from reput.format.commit_log import (
     decode_located,
     is_dispatched,
 )
-from reput.format.index_file import index_key, key_hash
+from reput.format.index_file import index_key, key_hash, tag_key
 from reput.format.java_integer import parse_int64
 from reput.format.java_string import decode_utf8, encode_utf8
 from reput.format.properties import (
@@ -25,6 +25,7 @@ from reput.format.properties import (
     INNER_MULTI_QUEUE_OFFSET,
     LMQ_PREFIX,
     MULTI_DISPATCH_SEPARATOR,
+    TAGS,
     UNIQ_KEY,
     decode_properties,
     index_keys,
@@ -41,6 +42,7 @@ class KeyedRecord(NamedTuple):
     stated_offset    the physical offset that the record states
     keys             keys of its index entries: the unique key, then KEYS; empty for a rolled-back message,
                      because a broker does not index it
+    tags             the message's tags, which a broker of 5.4 or later indexes; empty for a rolled-back message
     own_ids          values of UNIQ_KEY without an index entry: if a record has several, only the last one is indexed
     """
 
@@ -52,11 +54,19 @@ class KeyedRecord(NamedTuple):
     unique_key: str | None
     store_timestamp: int
     own_ids: tuple[str, ...] = ()
+    tags: str = ""
 
     def has_key_hash(self, wanted: int) -> bool:
         """Return whether an index entry with this hash can refer to this record."""
         # The unique key comes last: it is the longest key, and rarely the wanted one.
-        return any(key_hash(index_key(self.topic, key)) == wanted for key in reversed(self.keys))
+        keys = reversed(self.keys)
+        return any(
+            key_hash(index_key(self.topic, key)) == wanted for key in keys
+        ) or self.has_tags_hash(wanted)
+
+    def has_tags_hash(self, wanted: int) -> bool:
+        """Return whether this is the hash of the index entry for the record's tags."""
+        return bool(self.tags) and key_hash(index_key(self.topic, tag_key(self.tags))) == wanted
 
 
 class LocatedRecord(NamedTuple):
@@ -118,6 +128,7 @@ class LocatedRecord(NamedTuple):
             unique_key=None if rolled_back else properties.get(UNIQ_KEY),
             store_timestamp=self.store_timestamp(),
             own_ids=() if rolled_back else tuple(replaced_ids(text)),
+            tags="" if rolled_back else properties.get(TAGS, ""),
         )
 
     def own_place(self) -> tuple[str, int, int] | None:

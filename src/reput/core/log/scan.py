@@ -37,6 +37,8 @@ BATCH_MESSAGES = 1 << 18
 _BATCH_KEYS = 4 * BATCH_MESSAGES
 _BATCH_MULTI = 1 << 16
 _READ_BYTES = 4 << 20
+# Greater than every physical offset.
+_NEVER = (1 << 63) - 1
 _NO_RECORD = "no record begins here"
 # Bytes read after the end of the range, for the record that crosses this end.
 _LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10
@@ -130,6 +132,7 @@ class FileScan:
         self._state[walk.GAP] = file.gap
         self._state[walk.IN_PLACE] = mode.in_place
         self._delays = np.array(rules.delays_ms, np.int64)
+        self._tags_from = _NEVER if rules.tags_from is None else rules.tags_from
         self._least_bytes = 0
         self.end = ScanEnd(start)
         self.damage: list[Finding] = []
@@ -243,7 +246,7 @@ class FileScan:
                 return status
         return int(
             scan_records(
-                *window, rules.multi_dispatch, rules.lmq, self._delays, state,
+                *window, rules.multi_dispatch, rules.lmq, self._tags_from, self._delays, state,
                 buffers.messages, buffers.key_hash, buffers.multi, *self._table,
             )
         )  # fmt: skip

@@ -63,27 +63,30 @@ ScanMode.READER_UP_TO_DAMAGE = replace(ScanMode.UP_TO_DAMAGE, in_place=True)
 
 @dataclass(frozen=True, slots=True)
 class DispatchRules:
-    """The settings that affect messages' queue entries. The defaults are the broker's.
+    """The settings that affect messages' queue entries and index entries. The defaults are those of a 4.9 broker.
 
-    The settings affect tags codes of SCHEDULE_TOPIC_XXXX, and entries in queues that INNER_MULTI_DISPATCH names. They
-    do not affect the places and keys of records.
+    The settings affect tags codes of SCHEDULE_TOPIC_XXXX, entries in queues that INNER_MULTI_DISPATCH names, and index
+    entries for tags. They do not affect the places and keys of records.
 
     delays_ms       delay of each level in ms, level 1 first (messageDelayLevel)
     multi_dispatch  whether INNER_MULTI_DISPATCH leads to further queues (enableMultiDispatch)
     lmq             whether further queues named %LMQ%... have queue id 0 (enableLmq)
     checks_topic    whether INNER_MULTI_DISPATCH is ignored in messages of retry and system topics (5.x)
+    tags_from       physical offset from which messages also have an index entry for their tags (5.4); None for no
+                    message
     """
 
     delays_ms: tuple[int, ...] = tuple(StoreConfig().delay_table_ms())
     multi_dispatch: bool = False
     lmq: bool = False
     checks_topic: bool = False
+    tags_from: int | None = None
 
     @classmethod
     def of(cls, config: StoreConfig) -> DispatchRules:
         return cls(
             tuple(config.delay_table_ms()), config.enable_multi_dispatch, config.enable_lmq,
-            checks_topic=config.is_five,
+            checks_topic=config.is_five, tags_from=config.index_tags_from,
         )  # fmt: skip
 
 

@@ -56,10 +56,10 @@ class Found(NamedTuple):
 
 
 class Scanner:
-    """A scanner of ranges for one query."""
+    """A scanner of ranges for one query. With `by_tags`, the query's hashes are those of tags."""
 
-    def __init__(self, log: CommitLogReader, wanted: Wanted) -> None:
-        self._log, self._wanted = log, wanted
+    def __init__(self, log: CommitLogReader, wanted: Wanted, *, by_tags: bool = False) -> None:
+        self._log, self._wanted, self._by_tags = log, wanted, by_tags
         # Bytes that this query may still walk in plain Python.
         self._left_bytes = WALKED_BYTES
 
@@ -75,7 +75,7 @@ class Scanner:
         from reput.core.log.kernel_scan import scan_with_kernel
 
         offsets, damage, position, times = scan_with_kernel(
-            self._log, part.position, stop, self._wanted.hashes
+            self._log, part.position, stop, self._wanted.hashes, by_tags=self._by_tags
         )
         if times is not None:
             times = TimedPiece.joined([one for one in (part.times, times) if one is not None])

@@ -57,6 +57,10 @@ _MAX_PORT = 65535
 _PASSES = 3
 
 
+ANY_OFFSET = (1 << 63) - 1
+"""Greater than every physical offset."""
+
+
 class UnreadableError(ValueError):
     """Raised where the broker's reader throws."""
 
@@ -267,8 +271,9 @@ def query_offset(
     begin: int,
     end: int,
     effort: Effort | None = None,
+    before: int = ANY_OFFSET,
 ) -> QueryOffsetResult:
-    """Answer as IndexService.queryOffset does.
+    """Answer as IndexService.queryOffset does. Items of messages at the physical offset `before` or later are skipped.
 
     Raises EffortError, and UsageError where the broker throws (a negative `max_num`).
     """
@@ -283,8 +288,8 @@ def query_offset(
             effort.spend()
         header = file.header()
         last = last or header
-        if is_time_matched(header, begin, end):
-            _select(file, header, target_hash, max_num, begin, end, offsets, effort)
+        if is_time_matched(header, begin, end) and header.begin_physical_offset < before:
+            _select(file, header, target_hash, max_num, begin, end, offsets, effort, before)
         # Older files cannot contain newer messages unless a clock was set back. The broker stops here even then.
         if header.begin_timestamp < begin or len(offsets) >= max_num:
             break
@@ -309,7 +314,7 @@ def select_physical_offsets(
     In RocketMQ: timeMatched.
     """
     offsets: list[int] = []
-    _select(file, file.header(), target_hash, max_num, begin, end, offsets, None)
+    _select(file, file.header(), target_hash, max_num, begin, end, offsets, None, ANY_OFFSET)
     return offsets
 
 
@@ -322,6 +327,7 @@ def _select(
     end: int,
     offsets: list[int],
     effort: Effort | None,
+    before: int,
 ) -> None:
     """Append to `offsets` what IndexFile.selectPhyOffset finds: the physical offsets of a hash in the time window."""
     item, count = file.slot(target_hash % file.hash_slots), header.next_item
@@ -338,7 +344,7 @@ def _select(
             return
         # The broker knows times only in whole seconds after the file's begin timestamp.
         timestamp = wrap_int64(header.begin_timestamp + time_diff_s * 1000)
-        if found_hash == target_hash and begin <= timestamp <= end:
+        if found_hash == target_hash and begin <= timestamp <= end and offset < before:
             offsets.append(offset)
         if not 0 < previous <= count or previous == item or timestamp < begin:
             return
@@ -354,15 +360,18 @@ def query_message(
     begin: int,
     end: int,
     effort: Effort | None = None,
+    before: int = ANY_OFFSET,
 ) -> QueryMessageResult:
     """Return the messages to which the index leads, including hash collisions (DefaultMessageStore.queryMessage).
+
+    Messages at the physical offset `before` or later are skipped.
 
     Raises StoreAccessError, EffortError, and UsageError where the broker throws.
     """
     view.begin(effort)
     answer = QueryMessageResult(())
     for _ in range(_PASSES):
-        found = query_offset(store, topic, key, max_num, begin, end, effort)
+        found = query_offset(store, topic, key, max_num, begin, end, effort, before)
         if not found.physical_offsets:
             break
         handed_out, size_bytes, end = _read(view, sorted(found.physical_offsets), end)
@@ -386,6 +395,7 @@ def query_records(
     end: int,
     max_bytes: int,
     effort: Effort | None = None,
+    before: int = ANY_OFFSET,
 ) -> tuple[QueryMessageResult, list[bytes], bool]:
     """Return the stored records of the messages that `query_message` finds. Expired records are skipped.
 
@@ -393,7 +403,7 @@ def query_records(
     of the result states whether records were omitted for this reason. Raises CorruptMessageError, and the errors of
     `query_message`.
     """
-    found = query_message(store, view, topic, key, max_num, begin, end, effort)
+    found = query_message(store, view, topic, key, max_num, begin, end, effort, before)
     records, budget_bytes = list[bytes](), max_bytes
     for offset in reversed(found.physical_offsets):
         with suppress(MessageNotFoundError):

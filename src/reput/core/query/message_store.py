@@ -26,6 +26,7 @@ from reput.core.query.answers import (
     coverage_of_id,
 )
 from reput.core.query.compat import (
+    ANY_OFFSET,
     BrokerView,
     Effort,
     EffortError,
@@ -35,7 +36,12 @@ from reput.core.query.compat import (
     query_records,
 )
 from reput.core.query.evidence import joined
-from reput.core.query.predicates import KeyAnywherePredicate, KeyPredicate, UniqueKeyPredicate
+from reput.core.query.predicates import (
+    KeyAnywherePredicate,
+    KeyPredicate,
+    TagsPredicate,
+    UniqueKeyPredicate,
+)
 from reput.core.query.pull import Pulled, QueuePlace, get_by_queue, pull, queue_times
 from reput.core.query.queue_ends import LostQueueError, QueueEnds
 from reput.core.query.search import Search, Unindexed, find_end, search_steps
@@ -244,6 +250,28 @@ class MessageStore(StoreReader):
         return self._noted(answer, topic, key, **bounds)
 
     @checked
+    def find_by_tags(
+        self,
+        topic: str,
+        tags: str,
+        begin: Time | None = None,
+        end: Time | None = None,
+        limit: int | None = None,
+        after: int | None = None,
+        max_bytes: int | None = None,
+    ) -> QueryRecords:
+        """Return the records of a topic with these tags, newest first, as `find_records` does for a key.
+
+        Ranges of the log are scanned if no IndexFile covers them, and if their messages have no index entries for tags,
+        which only brokers of 5.4 and later put.
+        """
+        tags_from = self.config.index_tags_from
+        return self._search(
+            TagsPredicate(topic, tags), (topic,), **_bounds(begin, end, limit, after),
+            max_bytes=max_bytes, tags_from=ANY_OFFSET if tags_from is None else tags_from,
+        )  # fmt: skip
+
+    @checked
     def query_steps(
         self,
         topic: str | None,
@@ -386,20 +414,24 @@ class MessageStore(StoreReader):
 
     @checked
     def query_records(
-        self, topic: str, key: str, max_num: int, begin: int, end: int, max_bytes: int
-    ) -> tuple[QueryMessageResult, list[bytes], bool]:
+        self, topic: str, key: str, max_num: int, begin: int, end: int, max_bytes: int,
+        before: int = ANY_OFFSET,
+    ) -> tuple[QueryMessageResult, list[bytes], bool]:  # fmt: skip
         """Return the stored records of the messages that `query_message` finds.
 
-        If all records together exceed `max_bytes`, only the newest records are returned, but at least one. The last
-        value of the result states whether records were omitted for this reason. Raises CorruptMessageError, and the
-        errors of `query_message`.
+        Messages at the physical offset `before` or later are skipped. If all records together exceed `max_bytes`, only
+        the newest records are returned, but at least one. The last value of the result states whether records were
+        omitted for this reason. Raises CorruptMessageError, and the errors of `query_message`.
         """
         arguments = topic, key, max_num, begin, end, max_bytes
-        return self._retry_after_expiry(lambda: query_records(self, self._view, *arguments))
+        return self._retry_after_expiry(
+            lambda: query_records(self, self._view, *arguments, before=before)
+        )
 
     def quick_query(
-        self, topic: str, key: str, max_num: int, begin: int, end: int, max_bytes: int
-    ) -> tuple[QueryMessageResult, list[bytes], bool] | None:
+        self, topic: str, key: str, max_num: int, begin: int, end: int, max_bytes: int,
+        before: int = ANY_OFFSET,
+    ) -> tuple[QueryMessageResult, list[bytes], bool] | None:  # fmt: skip
         """Return the answer of `query_records` in bounded time; None if it may take longer.
 
         It takes longer with many IndexFiles, a frequent key or large messages. It also takes longer if another process
@@ -408,7 +440,7 @@ class MessageStore(StoreReader):
         arguments, effort = (topic, key, max_num, begin, end, max_bytes), Effort(_QUICK_STEPS)
         try:
             return self._retry_after_expiry(
-                lambda: query_records(self, self._view, *arguments, effort)
+                lambda: query_records(self, self._view, *arguments, effort, before)
             )
         except EffortError:
             return None

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from reput.core.index.key_index import KeyHashes
 from reput.core.log.record import KeyedRecord
+from reput.format.index_file import tag_key
 from reput.format.java_string import joined_surrogates
 
 
@@ -45,6 +46,20 @@ class KeyAnywherePredicate:
 
 def _has_key(record: KeyedRecord, key: str) -> bool:
     return key in record.keys or key in record.own_ids
+
+
+class TagsPredicate:
+    """Messages of a given topic with given tags. Both are compared as Java strings, the tags as a whole."""
+
+    keys: frozenset[str] = frozenset()
+
+    def __init__(self, topic: str, tags: str) -> None:
+        self._topic, self._tags = joined_surrogates(topic), joined_surrogates(tags)
+        self.topics: frozenset[str] | None = frozenset({self._topic})
+        self.hashes: Collection[int] = KeyHashes([topic], [tag_key(tags)])
+
+    def matches(self, record: KeyedRecord) -> bool:
+        return record.tags == self._tags and record.topic == self._topic
 
 
 class UniqueKeyPredicate:

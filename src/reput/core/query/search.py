@@ -111,13 +111,15 @@ class Search:
         inner: InnerBatches | None = None,
         replaced: ReplacedIdSearch | None = None,
         most_scanned_bytes: int | None = None,
+        tags_from: int | None = None,
     ) -> None:
         """Prepare a search.
 
         Two further searches find messages without index entries. `inner` finds messages of inner batches. If a record
         has several unique keys (5.x), the index has only the last one, and `replaced` finds messages by the others. The
         answer has at most `max_bytes` of records, but at least one record. A segment that must be scanned is skipped if
-        it is longer than `most_scanned_bytes`.
+        it is longer than `most_scanned_bytes`. In a search by tags, `tags_from` is the physical offset from which
+        messages have index entries for tags.
         """
         self._most_scanned_bytes = _UNBOUNDED if most_scanned_bytes is None else most_scanned_bytes
         self._inner, self._replaced = inner, replaced
@@ -132,7 +134,8 @@ class Search:
         self._limit = _UNBOUNDED if limit is None else limit
         self._before = _UNBOUNDED if after is None else after
         self._left_bytes = _UNBOUNDED if max_bytes is None else max_bytes
-        self._scanner = Scanner(log, predicate)
+        self._tags_from = tags_from
+        self._scanner = Scanner(log, predicate, by_tags=tags_from is not None)
         self._records: list[LocatedRecord] = []
         self._further: dict[str, InnerBatches | ReplacedIdSearch] = {}
         if inner is not None:
@@ -159,7 +162,11 @@ class Search:
 
     def _search(self, planner: Planner) -> Iterator[int]:
         """Yield the start of each segment after it has been searched."""
-        segments = planner.segments()
+        segments: Sequence[Segment] = planner.segments()
+        if (tags_from := self._tags_from) is not None:
+            segments = [
+                part for segment in segments for part in planner.without_tags(segment, tags_from)
+            ]
         self._evidence.problems += planner.problems
         # If the log has grown since it was planned, the answer ends where the plan ends.
         self._planner = planner
@@ -396,7 +403,9 @@ class Unindexed:
         """Return a search that also finds the messages without index entries."""
         inner = replaced = None
         if self.inner_topics:
-            inner = InnerBatches(log, self.inner_topics, may_hold_any(predicate.keys))
+            # A predicate without keys may match any message.
+            may_hold = may_hold_any(predicate.keys) if predicate.keys else lambda batch: True
+            inner = InnerBatches(log, self.inner_topics, may_hold)
         if self.has_replaced_ids and any(map(may_be_replaced_id, predicate.keys)):
             replaced = ReplacedIdSearch(log, self.ranges, predicate.hashes)
         return Search(log, predicate, ranges=self.ranges, inner=inner, replaced=replaced, **bounds)

@@ -29,6 +29,7 @@ from reput.core.queues.folders import offset_entries, walk_queues
 from reput.core.queues.forms import QueuesOf
 from reput.core.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION
 from reput.core.store.parts import with_version
+from reput.core.store.tag_items import index_tags_from
 from reput.errors import ReputError, raise_if_refused
 from reput.format.commit_log import BLANK_BYTES, stated_record_crc
 from reput.format.consume_queue import BatchEntry, ConsumeQueueEntry, decode_entry
@@ -190,6 +191,8 @@ def sizes_of(facts: StoreFacts) -> FileSizes:
         if parts.version == "5.x":
             config = replace(config, append_record_crc=_has_record_crc(path, storage))
     config = with_version(config, parts)
+    if config.index_tags_from is None:
+        config = _with_tags(config, given, index_tags_from(path, storage, config))
     odd = [
         OddFile(file.path, file.size, kind.bytes_in(config), kind.finding)
         for kind, folders in queues.items()
@@ -215,6 +218,17 @@ def sizes_of(facts: StoreFacts) -> FileSizes:
     }
     doubts = tuple(survey.doubts) if given is None else ()
     return FileSizes(config, certain, doubts, tuple(odd))
+
+
+def _with_tags(
+    config: StoreConfig, given: StoreConfig | None, tags_from: int | None
+) -> StoreConfig:
+    """Return the settings with the place of the first tags in IndexFiles, and the version that tags show."""
+    config = replace(config, index_tags_from=tags_from)
+    is_derived = given is None or given.store_version is None
+    if tags_from is None or config.is_since_5_4 or not is_derived:
+        return config
+    return replace(config, store_version="5.4")
 
 
 class FileSizes(NamedTuple):

@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
-from reput.base import Finding, Kind, StoreConfig
+from reput.base import STORE_VERSIONS, Finding, Kind, StoreConfig
 from reput.core.log.folders import COMPACTION_LOGS, log_folders
 from reput.core.queues.forms import queue_forms, sign_names
 from reput.format.file_names import (
@@ -104,6 +104,13 @@ class StoreParts:
     others: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
+    @property
+    def least_version(self) -> str:
+        """Return the version of which `release` is the beginning, one of STORE_VERSIONS."""
+        if self.version != "5.x":
+            return STORE_VERSIONS[0]
+        return next((one for one in STORE_VERSIONS if self.release.startswith(one)), "5.3")
+
 
 def parts_of(store: str, storage: Storage) -> StoreParts:
     """Return the parts of a store, from the names in its folder. Raises StoreAccessError."""
@@ -183,5 +190,5 @@ def _queues(store: str, storage: Storage, names: Collection[str]) -> Iterator[st
 def with_version(config: StoreConfig, parts: StoreParts) -> StoreConfig:
     """Return the settings with the broker's version. If the settings do not state it, the store's parts show it."""
     if config.store_version is None and parts.version == "5.x":
-        return replace(config, store_version="5.3")
+        return replace(config, store_version=parts.least_version)
     return config

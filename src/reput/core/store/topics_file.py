@@ -12,23 +12,41 @@ from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     CONFIG_FOLDER,
     ROCKSDB_CONFIG_FOLDER,
+    ROCKSDB_GROUPS_FOLDER,
     ROCKSDB_SINGLE_FOLDER,
     ROCKSDB_TOPICS_FOLDER,
     TOPICS_FILE,
 )
 from reput.format.java_json import parse_java_json
 from reput.format.json_budget import MOST_JSON_BYTES
-from reput.format.rocksdb_config import FAMILY, SINGLE_TOPICS_FAMILY
+from reput.format.rocksdb_config import (
+    FAMILY,
+    GROUPS_PREFIX_V2,
+    SINGLE_GROUPS_FAMILY,
+    SINGLE_TOPICS_FAMILY,
+    TOPICS_PREFIX_V2,
+)
 from reput.io import LOCAL, RocksFolder, Storage, Watch
 
 TOPICS_PATH = os.path.join(CONFIG_FOLDER, TOPICS_FILE)
 _BATCH_TYPE = "BatchCQ"
-# The databases that may contain topics: folder, version of the format, column family. A broker uses the first one.
-_DATABASES = (
-    (ROCKSDB_CONFIG_FOLDER, 2, FAMILY),
-    (ROCKSDB_SINGLE_FOLDER, 1, SINGLE_TOPICS_FAMILY),
-    (ROCKSDB_TOPICS_FOLDER, 1, FAMILY),
+
+_Databases = tuple[tuple[str, str, bytes], ...]
+TOPIC_DATABASES: _Databases = (
+    (ROCKSDB_CONFIG_FOLDER, FAMILY, TOPICS_PREFIX_V2),
+    (ROCKSDB_SINGLE_FOLDER, SINGLE_TOPICS_FAMILY, b""),
+    (ROCKSDB_TOPICS_FOLDER, FAMILY, b""),
 )
+"""The databases that may have the settings of topics: folder, column family, and in version 2 the prefix of keys.
+
+A broker uses the first one that exists.
+"""
+GROUP_DATABASES: _Databases = (
+    (ROCKSDB_CONFIG_FOLDER, FAMILY, GROUPS_PREFIX_V2),
+    (ROCKSDB_SINGLE_FOLDER, SINGLE_GROUPS_FAMILY, b""),
+    (ROCKSDB_GROUPS_FOLDER, FAMILY, b""),
+)
+"""The databases that may have the settings of groups."""
 
 
 def topic_attributes(store: str, storage: Storage = LOCAL) -> dict[str, dict[str, str]]:
@@ -46,10 +64,9 @@ def topic_names(store: str, storage: Storage = LOCAL) -> frozenset[str]:
 
 def _topics(store: str, storage: Storage) -> dict[str, Any]:
     """Return the settings of each topic. A 5.x broker may keep them in RocksDB."""
-    for name, version, family in _DATABASES:
-        folder = os.path.join(store, CONFIG_FOLDER, name)
-        if storage.is_local and is_database(folder, storage):
-            return _in_database(folder, version, family)
+    settings = settings_in_rocksdb(store, TOPIC_DATABASES, storage)
+    if settings is not None:
+        return settings
     # A broker reads the previous version if the file is missing, empty or damaged (`ConfigManager.load`).
     for name in (TOPICS_PATH, f"{TOPICS_PATH}.bak"):
         if (table := _table(os.path.join(store, name), storage)) is not None:
@@ -71,12 +88,26 @@ def _table(path: str, storage: Storage) -> dict[str, Any] | None:
     return table if isinstance(table, dict) else None
 
 
-def _in_database(folder: str, version: int, family: str) -> dict[str, Any]:
-    from reput.format.rocksdb_config import decode_topic
+def settings_in_rocksdb(
+    store: str, databases: _Databases, storage: Storage = LOCAL
+) -> dict[str, dict[str, Any]] | None:
+    """Return the settings of each topic or group that a broker keeps in RocksDB; None if it keeps them in a file.
+
+    Raises StoreAccessError.
+    """
+    for name, family, prefix in databases:
+        folder = os.path.join(store, CONFIG_FOLDER, name)
+        if storage.is_local and is_database(folder, storage):
+            return _in_database(folder, family, prefix)
+    return None
+
+
+def _in_database(folder: str, family: str, prefix: bytes) -> dict[str, dict[str, Any]]:
+    from reput.format.rocksdb_config import decode_settings
 
     try:
         with RocksFolder(folder, (family,)) as database:
-            items = [decode_topic(*item, version) for item in database.family_items(family)]
+            items = [decode_settings(*item, prefix) for item in database.family_items(family)]
     except (MissingExtraError, StoreError):  # An unreadable database counts as missing.
         return {}
     return dict(filter(None, items))

@@ -73,7 +73,8 @@ class RocksDBForm(QueueForm):
 
     def settings(self, config: StoreConfig) -> StoreConfig:
         """See QueueForm. In a broker of 5.3, only enableLmq controls multi-dispatch to queues in RocksDB."""
-        return replace(config, enable_multi_dispatch=config.enable_lmq, store_version="5.3")
+        version = config.store_version if config.is_five else "5.3"
+        return replace(config, enable_multi_dispatch=config.enable_lmq, store_version=version)
 
     def require(self) -> None:
         """See QueueForm."""

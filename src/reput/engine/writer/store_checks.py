@@ -147,9 +147,9 @@ def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[Store
     """
     facts.require_certain()
     config = facts.config
-    if facts.is_five and config.store_version != "5.3":
+    if config.store_version is not None and config.store_version < facts.parts.least_version:
         raise UsageError(
-            f"{facts.path}: is a store of RocketMQ 5.x, and cannot be written as a store of "
+            f"{facts.path}: is a store of RocketMQ {facts.parts.release}, and cannot be written as a store of "
             f"{config.store_version}",
             arguments=["store_version"],
         )

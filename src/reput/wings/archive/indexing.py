@@ -13,7 +13,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,6 +125,8 @@ def scan_log_file(
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
+    # An archive's index has keys only.
+    rules = replace(rules, tags_from=None)
     scan = FileScan(file, file.start, file.end, ScanMode.SALVAGE, rules, open_file=open_file)
     scanned = ScannedFile()
     columns, hashes, offsets, least, greatest = [], [], [], [], []

@@ -25,6 +25,7 @@ from reput.engine.check.checking.index_database import has_key_database
 from reput.errors import FormatError, MessageNotFoundError, StoreError
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, MessageExt
 from reput.format.file_names import ABORT_FILE, CONSUME_QUEUE_FOLDER, INDEX_FOLDER, is_folder_name
+from reput.format.properties import lite_topic_of
 
 UNNOTICED = "does not notice it: it never verifies an IndexFile"
 
@@ -94,6 +95,15 @@ def absent(
         missing = {}
     topics = topic_names(str(store.path)) if missing else frozenset()
     for queue, (count, first) in sorted(missing.items()):
+        if lite_topic_of(queue.topic) is not None:
+            yield Finding(
+                Kind.TOPIC_DELETED, str(store.path / CONSUME_QUEUE_FOLDER / queue.topic),
+                "has no queue, but the log has messages of this Lite topic, which has expired or lost its queue",
+                physical_offset=first, count=count,
+                cost=f"{counted(count, 'message')} cannot be consumed",
+                at_next_start="leaves the messages in the log and in their parent topic until they expire",
+            )  # fmt: skip
+            continue
         if topics and queue.topic not in topics and not is_light(queue.topic):
             yield Finding(
                 Kind.TOPIC_DELETED, str(store.path / TOPICS_PATH),

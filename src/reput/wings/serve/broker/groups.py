@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any
 
 from reput.base import now_ms
+from reput.core import GROUP_DATABASES, settings_in_rocksdb
 from reput.errors import FormatError
 from reput.format.file_names import SUBSCRIPTION_GROUP_FILE
 from reput.format.java_json import java_json_file
@@ -390,7 +391,13 @@ class SubscriptionGroups:
         self._file = ConfigFile(store, SUBSCRIPTION_GROUP_FILE, is_writable)
         self._is_writable, self._clock_ms, self._most = is_writable, clock_ms, most
         self._guard, self._saving = Lock(), Lock()
-        self._version, self._configs, self._other_fields = self._file.load_either(self._parse)
+        # A broker of 5.x may keep its groups in RocksDB. Then this server only reads the store.
+        settings = settings_in_rocksdb(str(store), GROUP_DATABASES)
+        self._version, self._configs, self._other_fields = (
+            self._file.load_either(self._parse)
+            if settings is None or is_writable
+            else self._parse(self._file.path, {_TABLE: settings})
+        )
 
     def _parse(
         self, path: Path, content: dict[str, Any]

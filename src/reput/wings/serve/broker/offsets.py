@@ -70,6 +70,11 @@ class PulledOffsets:
         """Return the queue offset at which the next pull begins, or -1 if unknown."""
         return self._next.get((group, topic, queue_id), -1)
 
+    def remove(self, predicate: Callable[[str, str], bool]) -> None:
+        """Remove the offsets of all topics and groups for which `predicate(topic, group)` is true."""
+        for key in [(group, topic, n) for group, topic, n in self._next if predicate(topic, group)]:
+            del self._next[key]
+
 
 class ConsumerOffsets:
     """Offsets by topic, group and queue.

@@ -34,16 +34,19 @@ from reput.format.properties import (
     DELAY,
     HALF_TOPIC,
     INNER_MULTI_DISPATCH,
+    LITE_TOPIC,
     NAME_SEPARATOR,
     NOT_ALLOWED_SEND_TOPICS,
     ORIGIN_MESSAGE_ID,
     PREPARED,
+    PRIORITY,
     PROPERTY_SEPARATOR,
     REAL_QUEUE_ID,
     REAL_TOPIC,
     RETRY_TOPIC,
     RETRY_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
+    SHARDING_KEY,
     SYSTEM_TOPIC_PREFIX,
     TIMER_DELAY_MS,
     TIMER_DELAY_SEC,
@@ -57,6 +60,7 @@ from reput.format.properties import (
     WAIT,
     decode_properties,
     encode_properties,
+    lite_queue_name,
     stored_order,
 )
 from reput.wings.serve.broker.groups import GroupConfig, SubscriptionGroups
@@ -75,6 +79,8 @@ _TRACED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _TIMES = (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC)
 _MOVING = frozenset({DELAY, PREPARED, INNER_MULTI_DISPATCH, *_TIMES})
 """Properties that move a message to another queue than the one it names, or to several queues."""
+_OTHER_KINDS = frozenset({DELAY, *_TIMES, SHARDING_KEY})
+_MOVING_SINCE_5_4 = _MOVING | {PRIORITY, LITE_TOPIC}
 _WAIT_IS = WAIT + NAME_SEPARATOR
 _MOST_SHAPES, _MOST_SHAPE_CHARACTERS = 1024, 512
 _TIMER_STEP_MS = 1000  # The default of a broker's timerPrecisionMs.
@@ -176,6 +182,8 @@ class SentMessages:
         config = config or StoreConfig()
         self._topics, self._groups, self._most_in_batch = topics, groups, most_in_batch
         self._cluster, self._is_five, self._clock_ms = cluster, config.is_five, clock_ms
+        self._is_since_5_4 = config.is_since_5_4
+        self._moving = _MOVING_SINCE_5_4 if config.is_since_5_4 else _MOVING
         self._levels, self._config = len(config.delay_table_ms()), config
         self._unique_keys = UniqueKeys(process_prefix())
         self._shapes: dict[tuple[str, ...], _StoredShape | None] = {}
@@ -197,6 +205,8 @@ class SentMessages:
             topic, queue_id = self._retried(sent, queue_id)
             if topic != sent.topic and self._is_five:
                 sent_properties[DELAY] = "-1"
+        if self._is_since_5_4:
+            queue_id = _by_kind(sent.topic, sent_properties, queue_id, config.write_queues)
         if self._is_five and UNIQ_KEY not in sent_properties:
             sent_properties[UNIQ_KEY] = self._unique_keys.next(self._clock_ms())
         sent_properties[CLUSTER_PROPERTY] = self._cluster
@@ -266,7 +276,7 @@ class SentMessages:
 
     def _shape(self, names: tuple[str, ...]) -> _StoredShape | None:
         is_named_once = "" not in names and len({*names}) == len(names)
-        if not is_named_once or not _MOVING.isdisjoint(names):
+        if not is_named_once or not self._moving.isdisjoint(names):
             return None
         if self._is_five and UNIQ_KEY not in names:
             return None
@@ -324,7 +334,7 @@ class SentMessages:
         A 4.9 broker stores the properties string as it was sent (`ReplyMessageProcessor`).
         """
         sent_properties = self.decoded(sent.properties)
-        if not _MOVING.isdisjoint(sent_properties):
+        if not self._moving.isdisjoint(sent_properties):
             return self.message(sent)
         queue_id = _queue(sent, self.topic_of(sent))
         properties = (
@@ -346,18 +356,19 @@ class SentMessages:
     def batch(self, sent: Sent, queue_id: int) -> list[Message]:
         """Return the messages of a batch. Any thread may call this. Raises MessageRefusedError, LimitError.
 
-        As in a broker, the properties of the batch are appended to the unchanged properties of each message.
+        As in a broker before 5.4, the properties of the batch are appended to the unchanged properties of each message
+        (`MessageExtEncoder.encode`).
         """
         messages: list[Message] = []
-        whole = {**self.decoded(sent.properties), CLUSTER_PROPERTY: self._cluster}
-        ending = encoded(whole, self._is_five)
+        ending = b""
+        if not self._is_since_5_4:
+            whole = {**self.decoded(sent.properties), CLUSTER_PROPERTY: self._cluster}
+            ending = encoded(whole, self._is_five)
         for flag, body, own_properties in _batched(sent.body):
             if len(messages) == self._most_in_batch:
                 raise LimitError(f"a batch has at most {self._most_in_batch} messages")
-            between = (
-                _SEPARATOR if own_properties and not own_properties.endswith(_SEPARATOR) else b""
-            )
-            properties = own_properties + between + ending
+            is_open = ending and own_properties and not own_properties.endswith(_SEPARATOR)
+            properties = own_properties + (_SEPARATOR if is_open else b"") + ending
             messages.append(
                 _message(sent, sent.topic, queue_id, body, flag, sent.sys_flag, properties)
             )
@@ -508,6 +519,27 @@ def _message(
         topic, body, None, None, queue_id, properties, flag, sys_flag,
         sent.born_timestamp, sent.born_host, sent.reconsume_times,
     )  # fmt: skip
+
+
+def _by_kind(topic: str, properties: dict[str, str], queue_id: int, write_queues: int) -> int:
+    """Return the queue id of a message that may have a priority or a Lite topic. Change its properties.
+
+    Mirrors `SendMessageProcessor.sendMessage` and `TopicMessageType.parseFromMessageProperty` (5.4). If properties make
+    a message one of several kinds, only the first counts: transaction, delay, order, priority.
+    """
+    if lite_topic := properties.get(LITE_TOPIC):
+        properties[INNER_MULTI_DISPATCH] = lite_queue_name(topic, lite_topic)
+    try:
+        priority = parse_int32(properties.get(PRIORITY, ""))
+    except ValueError:
+        return queue_id
+    if priority < 0:
+        return queue_id
+    is_prepared = properties.get(PREPARED, "").lower() == "true"
+    if is_prepared or not _OTHER_KINDS.isdisjoint(properties):
+        del properties[PRIORITY]
+        return queue_id
+    return min(priority, write_queues - 1)
 
 
 def _batched(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any
 
 from reput.base import now_ms
-from reput.core import AnyStore
+from reput.core import TOPIC_DATABASES, AnyStore, settings_in_rocksdb
 from reput.errors import FormatError
 from reput.format.file_names import TOPICS_FILE
 from reput.format.java_json import java_json_file
@@ -355,6 +355,10 @@ class TopicTable:
         self._queues, self._found_at = queues, self._clock_ms()
 
     def _read(self) -> tuple[dict[str, TopicConfig], dict[str, dict[int, int]]]:
+        # A broker of 5.x may keep its topics in RocksDB. Then this server only reads the store.
+        settings = settings_in_rocksdb(self._store.path, TOPIC_DATABASES)
+        if settings is not None and not self._is_writable:
+            return self._parse(self._file.path, {_TABLE: settings})
         return self._file.load_either(self._parse)
 
     def _parse(

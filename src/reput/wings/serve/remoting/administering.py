@@ -34,17 +34,24 @@ from reput.wings.serve.remoting.requests import RequestCode
 
 _MOST_PERM = 7
 _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
-_ATTRIBUTES = {
+_Attributes = Mapping[str, tuple[str, ...] | range]
+_MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+_ATTRIBUTES: _Attributes = {
     "cleanup.policy": ("DELETE",),
-    "message.type": ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
+    "message.type": _MESSAGE_TYPES,
     "queue.type": ("SimpleCQ",),
-    "reserve.time": None,
+    "reserve.time": range(-1, 1 << 63),
 }
-"""Supported attributes of topics and their values (`TopicAttributes`, 5.3.3). None means any 64-bit number."""
+"""Supported attributes of topics and their values (`TopicAttributes`, 5.3.3)."""
+_ATTRIBUTES_SINCE_5_4: _Attributes = {
+    **_ATTRIBUTES,
+    "message.type": (*_MESSAGE_TYPES, "PRIORITY", "LITE"),
+    "lite.topic.expiration": range(-1, 30 * 24 * 60 + 1),
+}
 # Matches a JSON map whose keys are queues. Each queue is a JSON object itself, so JSON parsers refuse such a map.
 # Possessive quantifiers (++, *+) prevent a hostile body from causing exponential backtracking.
 _STATUS = re.compile(rb'"messageQueueTable":(\{(?:\{[^{}]*+\}:-?[0-9]++,?)*+\})')
-_CHANGEABLE = ("message.type", "reserve.time")
+_CHANGEABLE = ("message.type", "reserve.time", "lite.topic.expiration")
 _MOST_DIGITS = 20
 _PATIENCE_S = 4.0
 """Maximum wait during the deletion of a topic, in seconds. mqadmin waits 5 s for the answer."""
@@ -60,6 +67,8 @@ class Administering:
         `on_reset` is called with group and topic after the broker has reset the group's offsets.
         """
         self._broker, self._on_reset = broker, on_reset
+        is_since_5_4 = broker.store.config.is_since_5_4
+        self._attributes = _ATTRIBUTES_SINCE_5_4 if is_since_5_4 else _ATTRIBUTES
 
     @answers(RequestCode.UPDATE_AND_CREATE_TOPIC)
     def _update_topic(self, request: Command, peer: Peer) -> Answer:
@@ -85,7 +94,7 @@ class Administering:
             current = {} if current_config is None else current_config.attributes
             changes = request.optional_text("attributes") or ""
             other_fields["attributes"] = _changed_attributes(
-                changes, current, current_config is None
+                changes, current, current_config is None, self._attributes
             )
         config = replace(config, other_fields=other_fields)
 
@@ -124,7 +133,17 @@ class Administering:
             broker.offsets.save()
             return request.answer()
 
-        return InThread(work)
+        return InThread(work, self._forget_pulls(lambda of, group: of == topic))
+
+    def _forget_pulls(self, predicate: Callable[[str, str], bool]) -> Callable[[Command], Command]:
+        """Return a function that removes offsets of pulls after a deletion, as brokers of 5.4 and later do."""
+
+        def forget(answer: Command) -> Command:
+            if answer.code == ResponseCode.SUCCESS:
+                self._broker.pulled.remove(predicate)
+            return answer
+
+        return forget
 
     @answers(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     def _update_group(self, request: Command, peer: Peer) -> Answer:
@@ -154,7 +173,8 @@ class Administering:
                 self._broker.offsets.save()
             return request.answer()
 
-        return InThread(work)
+        forget = self._forget_pulls(lambda topic, of: is_forgotten and of == group)
+        return InThread(work, forget)
 
     @answers(RequestCode.CLONE_GROUP_OFFSET)
     def _clone(self, request: Command, peer: Peer) -> Answer:
@@ -417,32 +437,33 @@ def _joined_status(call: Command, tables: dict[str, bytes], most_bytes: int) -> 
     return call.answer(remark=_NOT_SET, body=body)
 
 
-def _changed_attributes(changes: str, current: dict[str, str], is_new: bool) -> dict[str, str]:
+def _changed_attributes(
+    changes: str, current: dict[str, str], is_new: bool, allowed: _Attributes
+) -> dict[str, str]:
     """Apply changes `+name=value,-name` to attributes (`AttributeParser`, `AttributeUtil`). Raises FieldError."""
     attributes = dict(current)
     for change in filter(None, changes.split(",")):
         sign, (name, equals, value) = change[:1], change[1:].partition("=")
         if sign not in ("+", "-") or (sign == "+") != bool(equals):
             raise FieldError(f"attributes: specify +name=value or -name, not {change[:64]!r}")
-        if name not in _ATTRIBUTES:
+        if name not in allowed:
             raise FieldError(f"unsupported key: {name[:64]}")
         if not is_new and name not in _CHANGEABLE and attributes.get(name) != value:
             raise FieldError(f"attempt to update an unchangeable attribute. key: {name}")
         if sign == "-":
             attributes.pop(name, None)
-        elif _is_attribute(name, value):
+        elif _is_attribute(allowed[name], value):
             attributes[name] = value
         else:
-            raise FieldError(f"value is not in set: {_ATTRIBUTES[name]}")
+            raise FieldError(f"value is not in set: {allowed[name]}")
     return attributes
 
 
-def _is_attribute(name: str, value: str) -> bool:
-    allowed = _ATTRIBUTES[name]
-    if allowed is not None:
+def _is_attribute(allowed: tuple[str, ...] | range, value: str) -> bool:
+    if isinstance(allowed, tuple):
         return value in allowed
     try:
         # Check the length first: leading zeros are allowed, so the text may be very long.
-        return len(value) <= _MOST_DIGITS and parse_int64(value) >= -1
+        return len(value) <= _MOST_DIGITS and parse_int64(value) in allowed
     except ValueError:
         return False

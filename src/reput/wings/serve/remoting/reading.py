@@ -6,14 +6,16 @@ Mirrors `QueryMessageProcessor` and parts of `AdminBrokerProcessor` (tag rocketm
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
 from reput.base import looks_like_seconds
-from reput.core import QueryMessageResult
+from reput.core import ANY_OFFSET, QueryMessageResult
 from reput.errors import MessageNotFoundError
 from reput.format.commit_log import decode
-from reput.format.rocksdb_index import KEY_TYPE, UNIQUE_TYPE
+from reput.format.index_file import KEY_TYPE, TAG_TYPE, UNIQUE_TYPE, tag_key
+from reput.format.java_integer import parse_int64
 from reput.wings.serve.broker.broker import ServedBroker
 from reput.wings.serve.remoting.commands import Command, FieldError, ResponseCode
 from reput.wings.serve.remoting.handling import Answer, InThread, Peer, answers
@@ -26,6 +28,7 @@ _DEFAULT_MOST = 32  # The default of a broker's defaultQueryMaxNum.
 _MOST_ENTRIES = 1 << 14
 # The fields with which clients of 5.4 ask for one type of entries, and for the entries after an earlier answer.
 _INDEX_TYPE, _LAST_KEY = "indexType", "lastKey"
+_MOST_SHOWN = 64  # Characters of a malformed field in an error message.
 
 
 class Reading:
@@ -37,25 +40,36 @@ class Reading:
         If `most_exact` is a number, queries by key are exact and return at most this many messages.
         """
         self._broker, self._store, self._most_exact = broker, broker.store, most_exact
+        self._has_tags = broker.store.config.index_tags_from is not None
         self._most_bytes = broker.limits.answer_bytes
 
     @answers(RequestCode.QUERY_MESSAGE)
     def _query(self, request: Command, peer: Peer) -> Answer:
-        _check_index_type(request)
-        return self._plain(request) if self._most_exact is None else self._exact(request)
+        page = _Page.of(request)
+        return (
+            self._plain(request, page) if self._most_exact is None else self._exact(request, page)
+        )
 
-    def _plain(self, request: Command) -> Answer:
-        most = request.int32("maxNum")
+    def _plain(self, request: Command, page: _Page) -> Answer:
+        if page.is_by_tags and not self._has_tags:
+            raise FieldError(
+                f"{_INDEX_TYPE} {TAG_TYPE}: the IndexFiles of this store have no tags; pull with a subscription to the "
+                "tag, or have the store served with exact queries"
+            )
+        key, most = request.text("key"), request.int32("maxNum")
         # Like a broker, ignore the client's maxNum in a query by unique key (`QueryMessageProcessor`).
         if request.optional_text(_BY_UNIQUE_KEY) == "true":
             most = _DEFAULT_MOST
         question = (
-            request.text("topic"), request.text("key"), most, request.int64("beginTimestamp"),
-            request.int64("endTimestamp"),
+            request.text("topic"), tag_key(key) if page.is_by_tags else key, most,
+            request.int64("beginTimestamp"), request.int64("endTimestamp"), self._most_bytes, page.before,
         )  # fmt: skip
 
         def answer(answered: tuple[QueryMessageResult, list[bytes], bool]) -> Command:
             result, records, is_cut = answered
+            # A client continues after the last message of a page, so the newest message comes first.
+            if page.is_paged:
+                records.reverse()
             # The index finds messages by a hash of topic and key, so a found message may belong to another topic. Check
             # the client's rights for the topic of each message.
             return self._records(
@@ -68,23 +82,24 @@ class Reading:
 
         def work() -> Command:
             self._broker.wait_dispatched()  # The wanted message may be so new that the index lacks it.
-            return answer(self._store.query_records(*question, self._most_bytes))
+            return answer(self._store.query_records(*question))
 
         # Answer a quick query here, in the event loop. In a thread, it takes several times as long, because the thread
         # waits for the interpreter's lock.
         is_quick = self._broker.is_quick and self._broker.wait_dispatched(timeout_s=0)
-        result = self._store.quick_query(*question, self._most_bytes) if is_quick else None
+        result = self._store.quick_query(*question) if is_quick else None
         return InThread(work) if result is None else answer(result)
 
-    def _exact(self, request: Command) -> InThread:
-        topic, key = request.text("topic"), request.text("key")
-        begin, end = request.int64("beginTimestamp"), request.int64("endTimestamp")
+    def _exact(self, request: Command, page: _Page) -> InThread:
+        question = (
+            request.text("topic"), request.text("key"), max(request.int64("beginTimestamp"), 0),
+            request.int64("endTimestamp"), self._most_exact, page.after,
+        )  # fmt: skip
 
         def work() -> Command:
             with self._store.reader() as reader:
-                result = reader.find_records(
-                    topic, key, max(begin, 0), end, self._most_exact, max_bytes=self._most_bytes
-                )
+                find = reader.find_by_tags if page.is_by_tags else reader.find_records
+                result = find(*question, max_bytes=self._most_bytes)
             # A client cannot see that an answer is incomplete, so the request fails.
             if not result.is_complete:
                 lost = result.coverage.unreadable[0]
@@ -109,7 +124,11 @@ class Reading:
             "indexLastUpdateTimestamp": str(timestamp),
             "indexLastUpdatePhyoffset": str(offset),
         }
-        remark = "there are older messages: ask for an earlier endTimestamp" if is_cut else None
+        remark = None
+        if is_cut:
+            # A client of 5.4 sends the type, and can continue after a message (`QueryMsgByKeySubCommand`, option -l).
+            cursor = " or a lastKey" if request.optional_text(_INDEX_TYPE) else ""
+            remark = f"there are older messages: ask for an earlier endTimestamp{cursor}"
         if records:
             return request.answer(remark=remark, fields=fields, body=b"".join(records))
         remark = remark or "can not find message, maybe time range not correct"
@@ -229,15 +248,46 @@ class Reading:
         return {"subscriptionData": msgspec.Raw(subscription.raw)}
 
 
-def _check_index_type(request: Command) -> None:
-    """Raise FieldError for a query by tag, and for the next page of an earlier answer (5.4).
+class _Page(NamedTuple):
+    """The part of an answer that a client of 5.4 requests, newest messages first.
 
-    A query by key or by unique key is answered with the messages of both, which clients filter.
+    Clients name the type of the entries in `indexType`: keys, unique keys or tags. A query by key or by unique key is
+    answered with the messages of both, which clients filter. `lastKey` is the entry of the last message that the
+    client has received, `hour@topic@type@key@unique key@physical offset`.
+
+    is_paged  whether the client knows pages
+    after     physical offset of the last message that the client has received; None for the first page
     """
-    index_type = request.optional_text(_INDEX_TYPE) or KEY_TYPE
-    if index_type not in (KEY_TYPE, UNIQUE_TYPE):
-        raise FieldError(
-            f"{_INDEX_TYPE} {index_type} is not supported, only {KEY_TYPE} and {UNIQUE_TYPE}"
-        )
-    if request.optional_text(_LAST_KEY):
-        raise FieldError(f"{_LAST_KEY} is not supported: ask for an earlier endTimestamp")
+
+    is_paged: bool
+    is_by_tags: bool
+    after: int | None
+
+    @property
+    def before(self) -> int:
+        return ANY_OFFSET if self.after is None else self.after
+
+    @classmethod
+    def of(cls, request: Command) -> _Page:
+        """Return the part that a request names. Raises FieldError."""
+        named, last = request.optional_text(_INDEX_TYPE), request.optional_text(_LAST_KEY)
+        index_type = named or KEY_TYPE
+        if request.optional_text(_BY_UNIQUE_KEY) == "true":
+            index_type = UNIQUE_TYPE
+        if index_type not in (KEY_TYPE, TAG_TYPE, UNIQUE_TYPE):
+            types = f"{KEY_TYPE}, {TAG_TYPE} or {UNIQUE_TYPE}"
+            raise FieldError(f"{_INDEX_TYPE} must be {types}, not {index_type[:_MOST_SHOWN]!r}")
+        after = _offset_in(last) if last else None
+        return cls(bool(named or last), index_type == TAG_TYPE, after)
+
+
+def _offset_in(last_key: str) -> int:
+    hour, _, rest = last_key.partition("@")
+    try:
+        if parse_int64(hour) > 0 and (offset := parse_int64(rest.rpartition("@")[2])) >= 0:
+            return offset
+    except ValueError:
+        pass
+    raise FieldError(
+        f"{_LAST_KEY} must be hour@topic@type@key@unique key@offset, not {last_key[:_MOST_SHOWN]!r}"
+    )

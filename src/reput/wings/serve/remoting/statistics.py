@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from reput.wings.serve.remoting.rights import PUB, SUB
 
 _VERSION_5 = 479
 """The number that stands for version 5.3.3."""
+_MOST_IN_PAGE = 2000  # The default of a broker's splitMetadataSize.
 _VERSION_NAME, _VERSION_NAME_5 = "V4_9_3", "V5_3_3"
 
 
@@ -339,27 +340,33 @@ class Statistics:
         rights = request.rights
 
         def work() -> Command:
-            table = {
-                config.name: config.as_json()
+            configs = {
+                config.name: config
                 for config in view.configs()
                 if rights.may(config.name, PUB | SUB)
             }
+            names = _page(request, "topicSeq", "maxTopicNum", configs, version)
+            table = {name: configs[name].as_json() for name in names}
             content = {"dataVersion": version, "topicConfigTable": table}
-            return request.answer_json(content)
+            fields = {"totalTopicNum": str(len(configs))}
+            return request.answer(fields=fields, body=encode_body(content))
 
         return InThread(work)
 
     @answers(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     def _group_configs(self, request: Command, peer: Peer) -> Answer:
         def work() -> Command:
-            table = {
-                group.name: group.as_json()
+            groups = {
+                group.name: group
                 for group in self._broker.subscriptions.configs()
                 if request.rights.may_group(group.name)
             }
             version = self._broker.subscriptions.data_version()
+            names = _page(request, "groupSeq", "maxGroupNum", groups, version)
+            table = {name: groups[name].as_json() for name in names}
             content = {"dataVersion": version, "subscriptionGroupTable": table}
-            return request.answer_json(content)
+            fields = {"totalGroupNum": str(len(groups))}
+            return request.answer(fields=fields, body=encode_body(content))
 
         return InThread(work)
 
@@ -451,6 +458,40 @@ _ONLY_OF_FIVE = {
         "0",
     ),
 }  # fmt: skip
+
+
+def _page(
+    request: Command, first: str, most: str, names: Iterable[str], version: dict[str, int]
+) -> list[str]:
+    """Return the names of the page of topics or groups that a client of 5.4 requests; all names for another client.
+
+    A page begins at a position in the order of the names. If the table has changed since the client's earlier page, the
+    first page is returned, and the client begins again (`TopicConfigManager.subTopicConfigTable`).
+
+    Args:
+        request: The request.
+        first: The request's field with the position.
+        most: The request's field with the number of names.
+        names: The names of all topics or groups.
+        version: The version of the table.
+
+    Raises:
+        FieldError: A field is not a number.
+    """
+    seen = request.optional_text("dataVersion")
+    if seen is None and not request.fields.keys() & {first, most}:
+        return sorted(names)
+    begin = max(request.int32(first, 0), 0) if _is_version(seen or "", version) else 0
+    count = min(max(request.int32(most, _MOST_IN_PAGE), 1), _MOST_IN_PAGE)
+    return sorted(names)[begin : begin + count]
+
+
+def _is_version(text: str, version: dict[str, int]) -> bool:
+    try:
+        seen = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return False
+    return isinstance(seen, dict) and all(seen.get(name) == version[name] for name in version)
 
 
 def _disk(store: Path, used: int, free: int) -> dict[str, str]:
