@@ -12,18 +12,21 @@ import pytest
 import reput
 from reput import open_store
 from reput.base.config import StoreConfig
-from reput.cli.main import OK
+from reput.cli.main import FOUND
+from reput.engine.check.run import check_store
 from reput.format.commit_log import MessageExt
+from reput.format.message_id import decode_offset_id
 from reput.format.properties import decode_properties, lite_queue_name, lite_topic_of
 from reput.wings.serve.remoting.commands import ResponseCode
 from reput.wings.serve.remoting.requests import RequestCode
 from tests.cli.running import reput as run
 from tests.remoting.client import Client, messages, serving
 from tests.small import SMALL
+from tests.waiting import wait_for
 
 PRIORITY, LITE = "_SYS_MSG_PRIORITY_", "__LITE_TOPIC"
 FIVE_3 = replace(SMALL, store_version="5.3")
-FIVE_5 = replace(SMALL, store_version="5.5", enable_lmq=True)
+FIVE_5 = replace(SMALL, store_version="5.5", enable_lmq=True, enable_multi_dispatch=True)
 LIGHT = "%LMQ%$T$device-7"
 
 
@@ -32,8 +35,9 @@ def sent(client: Client, path: Path, properties: dict[str, str], queue_id: int =
     answer = client.put("T", b"x", properties, e=queue_id)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     with open_store(path) as store:
-        offset = int(answer.fields["queueOffset"])
-        return store.get_by_queue("T", int(answer.fields["queueId"]), offset)
+        message = store.get(decode_offset_id(answer.fields["msgId"]).physical_offset)
+    assert str(message.queue_id) == answer.fields["queueId"]
+    return message
 
 
 @pytest.mark.parametrize(
@@ -61,9 +65,10 @@ def test_a_delayed_message_loses_its_priority(tmp_path: Path) -> None:
         serving(tmp_path / "s", sends=True, config=FIVE_5) as running,
         Client(running.address) as client,
     ):
-        assert client.put("T", b"x", {PRIORITY: "3", "DELAY": "18"}, e=1).code == 0
+        answer = client.put("T", b"x", {PRIORITY: "3", "DELAY": "18"}, e=1)
         with open_store(tmp_path / "s") as store:
-            waiting = store.get_by_queue("SCHEDULE_TOPIC_XXXX", 17, 0)
+            waiting = store.get(decode_offset_id(answer.fields["msgId"]).physical_offset)
+        assert (waiting.topic, waiting.queue_id) == ("SCHEDULE_TOPIC_XXXX", 17)
         assert PRIORITY not in waiting.properties
         assert waiting.properties["REAL_QID"] == "1"
 
@@ -89,8 +94,9 @@ def lite(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 properties[LITE] = f"device-{6 + n % 3}"
             answer = client.put("T", b"%d" % n, properties, e=n % 4)
             assert answer.code == ResponseCode.SUCCESS
-        pulled = client.pull(LIGHT, 0, 0)
-        assert [each.body for each in messages(pulled.body)] == [b"%d" % n for n in range(1, 30, 3)]
+        wait_for(lambda: len(messages(client.pull(LIGHT, 0, 0).body)) == 10)
+        pulled = messages(client.pull(LIGHT, 0, 0).body)
+        assert [each.body for each in pulled] == [b"%d" % n for n in range(1, 30, 3)]
         fields = {"consumerGroup": "g", "topic": LIGHT, "queueId": 0, "commitOffset": 4}
         assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields).code == ResponseCode.SUCCESS
     return path
@@ -119,14 +125,14 @@ def test_a_lite_topic_has_a_light_queue(lite: Path) -> None:
 
 def test_a_lite_topic_is_shown(lite: Path) -> None:
     tail = run("tail", lite, "--topic", LIGHT, "--format", "jsonl")
-    assert (tail.code, len(tail.lines)) == (OK, 10)
+    assert (tail.code, len(tail.lines)) == (FOUND, 10)
     assert LIGHT in run("inspect", lite).out
     rows = [json.loads(line) for line in run("state", "lag", lite, "--format", "jsonl").lines]
     assert [(row["group"], row["topic"], row["lag"]) for row in rows] == [("g", LIGHT, 6)]
 
 
 def test_check_and_rebuild_know_lite_topics(lite: Path, tmp_path: Path) -> None:
-    assert list(reput.check_store(lite, runner="serial").findings) == []
+    assert list(check_store(lite)) == []
     reput.rebuild(lite, output=tmp_path / "out", runner="serial")
     for old in (lite / "consumequeue").rglob("*"):
         if old.is_file():
@@ -139,10 +145,7 @@ def test_an_expired_lite_topic_is_no_damage(lite: Path, tmp_path: Path, quick: b
     path = tmp_path / "s"
     shutil.copytree(lite, path)
     shutil.rmtree(path / "consumequeue" / LIGHT)
-    found = {
-        finding.kind.value
-        for finding in reput.check_store(path, quick=quick, runner="serial").findings
-    }
+    found = {finding.kind.value for finding in check_store(path, quick=quick)}
     assert found == (set() if quick else {"topic_deleted"})
 
 
@@ -154,6 +157,7 @@ def batch_of(*pairs: tuple[bytes, bytes]) -> Iterator[bytes]:
         yield struct.pack(">h", len(properties)) + properties
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("config", [SMALL, FIVE_3, replace(FIVE_5, store_version="5.4"), FIVE_5])
 def test_messages_of_a_batch_have_its_properties_before_5_4(
     tmp_path: Path, config: StoreConfig
@@ -167,8 +171,8 @@ def test_messages_of_a_batch_have_its_properties_before_5_4(
         properties = {"UNIQ_KEY": "B0", "of-batch": "yes"}
         answer = client.put("T", body, properties, m=True)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
-        with open_store(tmp_path / "s") as store:
-            stored = [store.get_by_queue("T", 0, n) for n in range(3)]
+    with open_store(tmp_path / "s") as store:
+        stored = [store.get_by_queue("T", 0, n) for n in range(3)]
     assert [one.body for one in stored] == [b"a", b"b", b"c"]
     texts = [one.properties_bytes for one in stored]
     if config.is_since_5_4:

@@ -179,10 +179,13 @@ def test_a_client_of_5_4_gets_all_messages_page_by_page(
     tmp_path: Path, most_exact: int | None, config: StoreConfig
 ) -> None:
     with open_store(tmp_path / "a", mode="rw", config=config) as store:
-        places = store.put_many(
-            Message("T", b"%d" % n, keys=["k", f"k{n}"], tags="t" if n % 3 else "u")
-            for n in range(300)
-        ).physical_offsets
+        places = [
+            result.physical_offset
+            for result in store.put_many(
+                Message("T", b"%d" % n, keys=["k", f"k{n}"], tags="t" if n % 3 else "u")
+                for n in range(300)
+            )
+        ]
     with serving(tmp_path / "a", most_exact=most_exact) as running, Client(running.address) as to:
         for index_type, key, expected in (
             ("K", "k", places), ("K", "k7", places[7:8]), ("K", "none", []),
@@ -203,7 +206,7 @@ def test_a_client_of_5_4_gets_all_messages_page_by_page(
 def test_the_first_page_is_the_answer_to_other_clients(tmp_path: Path) -> None:
     with open_store(tmp_path / "a", mode="rw", config=SMALL) as store:
         store.put_many(Message("T", b"%d" % n, keys=["k"], tags="k") for n in range(20))
-        unique = next(iter(store.query("T", "k").messages)).unique_key
+        unique = store.query("T", "k").messages[0].unique_key or ""
     with serving(tmp_path / "a") as running, Client(running.address) as to:
         whole = messages(to.query("T", "k").body)
         assert messages(to.query("T", "k", indexType="K").body) == whole[::-1]
@@ -237,7 +240,7 @@ def test_topics_and_groups_are_listed_page_by_page(tmp_path: Path) -> None:
             whole = to.ask(code)
             everything = json.loads(whole.body)
             assert whole.fields[total] == str(len(everything[table]))
-            version, seen = "", {}
+            version, seen = "", dict[str, object]()
             while len(seen) < int(whole.fields[total]):
                 fields = {first: len(seen), most: 2, "dataVersion": version}
                 page = json.loads(to.ask(code, fields).body)

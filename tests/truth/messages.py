@@ -92,6 +92,14 @@ class TrueMessage:
         return (*self.own_keys, *(key for one in self.inner for key in one.keys))
 
     @cached_property
+    def tags(self) -> list[str]:
+        """Return the tags of the record and of its inner messages; none for a rolled-back message."""
+        if self._transaction == TRANSACTION_ROLLBACK:
+            return []
+        all_properties = [self.properties, *(_parsed(one.properties) for one in self.inner)]
+        return [each["TAGS"] for each in all_properties if "TAGS" in each]
+
+    @cached_property
     def own_keys(self) -> tuple[str, ...]:
         """Return the keys of the record, without the keys of inner messages."""
         return tuple(_keys(self.properties))
@@ -158,6 +166,7 @@ class Question:
     newest  the newest messages of a topic (`number` of them)
     count   the number of records of a queue
     behind  the number of messages of a queue, which a group that has consumed nothing is behind
+    tags    messages of a topic with tags (`key`), in a window of time
     """
 
     kind: str
@@ -177,7 +186,7 @@ class Question:
         return f"{self.kind}({', '.join(f'{name}={value!r}' for name, value in shown.items() if value is not None)})"
 
 
-KINDS = ("key", "id", "window", "queue", "place", "offset", "newest", "count", "behind")
+KINDS = ("key", "id", "window", "queue", "place", "offset", "newest", "count", "behind", "tags")
 _OF_QUEUE = ("queue", "place", "count", "behind")
 NEWEST = (10, 20)
 
@@ -244,6 +253,8 @@ class Truth:
         )
         if asked.kind in ("window", "newest"):
             return is_inside and (is_of_log or bool(message.queues))
+        if asked.kind == "tags":
+            return is_inside and asked.key in message.tags
         return is_inside and asked.key in message.keys
 
     def questions(
@@ -263,6 +274,11 @@ class Truth:
         key = random.choice(message.keys) if message.keys else "no-such-key"
         begin, end = self._window(message, random) if random.random() < 0.3 else (None, None)
         return Question("key", random.choice((message.topic, None)), key, begin, end)
+
+    def _ask_tags(self, message: TrueMessage, random: Random) -> Question:
+        begin, end = self._window(message, random) if random.random() < 0.3 else (None, None)
+        tags = message.tags[0] if message.tags and not message.inner else "no-such-tags"
+        return Question("tags", message.topic, tags, begin, end)
 
     def _ask_id(self, message: TrueMessage, random: Random) -> Question:
         ids = [message.offset_id, *message.ids]

@@ -72,6 +72,21 @@ def query_message(session: Session, asked: Question) -> Answer | None:
     )
 
 
+@path("MessageStore.find_by_tags", "tags")
+def find_by_tags(session: Session, asked: Question) -> Answer:
+    """Ask for two messages at a time, and continue with the cursor."""
+    assert asked.topic is not None
+    found: list[MessageExt] = []
+    is_complete, cursor = True, None
+    while True:
+        part = session.store.find_by_tags(asked.topic, asked.key, asked.begin, asked.end, 2, cursor)
+        result = part.decoded()
+        found += result.messages
+        is_complete, cursor = is_complete and result.is_complete, result.cursor
+        if cursor is None:
+            return Answer.of(found, is_complete)
+
+
 @path("MessageStore.find_by_id", "id")
 def find_by_id(session: Session, asked: Question) -> Answer:
     return _answer(session.store.find_by_id(asked.key, asked.topic))

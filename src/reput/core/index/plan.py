@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from reput.base import Finding
-from reput.core.index.key_index import IndexPart, KeyIndex, NamedKey, TimeWindow
+from reput.core.index.key_index import ARCHIVED_KEYS, IndexPart, KeyIndex, NamedKey, TimeWindow
 from reput.core.index.search import without_keys
 from reput.core.log.files import CommitLogFile, lost_end
 from reput.core.log.offset_range import OffsetRange
@@ -301,7 +301,8 @@ class Planner:
 
         Only messages from the physical offset `tags_from` on have such items.
         """
-        if segment.part is None or segment.start >= tags_from:
+        is_archived = segment.part is not None and segment.part.name.startswith(ARCHIVED_KEYS)
+        if segment.part is None or (segment.start >= tags_from and not is_archived):
             yield segment
         else:
             yield from reversed([*self._scanned(segment.start, segment.stop, keep=False)])

@@ -265,7 +265,7 @@ class MessageStore(StoreReader):
         Ranges of the log are scanned if no IndexFile covers them, and if their messages have no index entries for tags,
         which only brokers of 5.4 and later put.
         """
-        tags_from = self.config.index_tags_from
+        tags_from = self.index_tags_from
         return self._search(
             TagsPredicate(topic, tags), (topic,), **_bounds(begin, end, limit, after),
             max_bytes=max_bytes, tags_from=ANY_OFFSET if tags_from is None else tags_from,

@@ -178,6 +178,7 @@ class SharedStore:
     get_by_queue = _shared(MessageStore.get_by_queue)
     get_by_id = _shared(MessageStore.get_by_id)
     find_by_id = _shared(MessageStore.find_by_id)
+    find_by_tags = _shared(MessageStore.find_by_tags)
     query = _shared(MessageStore.query)
     query_offset = _shared(MessageStore.query_offset)
     query_message = _shared(MessageStore.query_message)

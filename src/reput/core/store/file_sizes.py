@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reput.base import INDEX_SETTINGS, LOG_SETTING, Finding, Kind, StoreConfig
 from reput.core.index.geometry import GeometryFinder, IndexGeometry
+from reput.core.index.set_reader import IndexFileSetReader
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import StoreLog
 from reput.core.log.walk import LogWalk
@@ -192,7 +193,7 @@ def sizes_of(facts: StoreFacts) -> FileSizes:
             config = replace(config, append_record_crc=_has_record_crc(path, storage))
     config = with_version(config, parts)
     if config.index_tags_from is None:
-        config = _with_tags(config, given, index_tags_from(path, storage, config))
+        config = _with_tags(config, given, _tags_from(path, storage, config))
     odd = [
         OddFile(file.path, file.size, kind.bytes_in(config), kind.finding)
         for kind, folders in queues.items()
@@ -218,6 +219,19 @@ def sizes_of(facts: StoreFacts) -> FileSizes:
     }
     doubts = tuple(survey.doubts) if given is None else ()
     return FileSizes(config, certain, doubts, tuple(odd))
+
+
+def _tags_from(store: str, storage: Storage, config: StoreConfig) -> int | None:
+    """Return the physical offset from which messages have index items for tags; None if no message has one."""
+    is_since_5_4 = config.is_since_5_4
+    try:
+        folder = os.path.join(store, INDEX_FOLDER)
+        index = IndexFileSetReader(folder, config.hash_slots, config.index_items, storage)
+        with closing(index), closing(CommitLogReader(StoreLog(store, storage))) as log:
+            return index_tags_from(index, log, is_since_5_4=is_since_5_4)
+    except (ReputError, OSError) as error:
+        raise_if_refused(error)
+        return 0 if is_since_5_4 else None
 
 
 def _with_tags(

@@ -28,6 +28,7 @@ from reput.core.log.sources import StoreLog
 from reput.core.queues.queue_index import QueueIndex
 from reput.core.queues.store_queues import open_queues
 from reput.core.store.facts import StoreFacts, facts_of
+from reput.core.store.parts import with_version
 from reput.errors import (
     CorruptMessageError,
     FormatError,
@@ -283,6 +284,19 @@ class StoreReader(Closing):
                 if layout.properties_bytes and data.startswith(_SEPARATOR, end - 1):
                     return True
         return False
+
+    @cached_property
+    def index_tags_from(self) -> int | None:
+        """Return the physical offset from which messages have index items for their tags (5.4).
+
+        None if IndexFiles have no such items. Raises StoreAccessError.
+        """
+        if self.config.index_tags_from is not None:
+            return self.config.index_tags_from
+        from reput.core.store.tag_items import index_tags_from
+
+        config = with_version(self.config, self._facts().parts)
+        return index_tags_from(self.index, self.commit_log, is_since_5_4=config.is_since_5_4)
 
     def checkpoint(self) -> Checkpoint:
         """Return the broker's last checkpoint; zeros if the file is missing. Raises StoreAccessError."""

@@ -7,20 +7,14 @@ later messages have such items.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import NamedTuple
 
-from reput.base import StoreConfig
 from reput.core.index.reader import IndexFileReader
 from reput.core.index.set_reader import IndexFileSetReader
 from reput.core.log.reader import CommitLogReader
-from reput.core.log.sources import StoreLog
 from reput.errors import ReputError, StoreError, raise_if_refused
-from reput.format.file_names import INDEX_FOLDER
-from reput.io import Storage
 
 # Records that are examined, one after the other, until one shows whether tags are indexed.
 _MOST_RECORDS = 16
@@ -39,20 +33,19 @@ class _Sample(NamedTuple):
     has_tags: bool | None
 
 
-def index_tags_from(store: str, storage: Storage, config: StoreConfig) -> int | None:
+def index_tags_from(
+    index: IndexFileSetReader, log: CommitLogReader, *, is_since_5_4: bool
+) -> int | None:
     """Return the physical offset from which messages have an item for their tags; None if no message has one.
 
-    If the IndexFiles show nothing, the version in `config` decides. If they have no such items although the version is
-    5.4 or later, the broker was upgraded, and will put them for messages after the last item.
+    If the IndexFiles show nothing, the version decides. If they have no such items although the version is 5.4 or
+    later, the broker was upgraded, and will put them for messages after the last item.
     """
-    otherwise = 0 if config.is_since_5_4 else None
+    otherwise = 0 if is_since_5_4 else None
     try:
-        folder = os.path.join(store, INDEX_FOLDER)
-        index = IndexFileSetReader(folder, config.hash_slots, config.index_items, storage)
-        with closing(index), closing(CommitLogReader(StoreLog(store, storage))) as log:
-            files = [file for file in index.current() if file.next_item > 1]
-            samples = [_FileSamples(file, log, is_oldest=file is files[0]) for file in files]
-            return _tags_from(samples, otherwise)
+        files = [file for file in index.current() if file.next_item > 1]
+        samples = [_FileSamples(file, log, is_oldest=file is files[0]) for file in files]
+        return _tags_from(samples, otherwise)
     except (ReputError, OSError) as error:  # Without a readable log or index, nothing shows it.
         raise_if_refused(error)
         return otherwise

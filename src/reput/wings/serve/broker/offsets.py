@@ -24,6 +24,7 @@ from reput.format.file_names import (
     ROCKSDB_SINGLE_FOLDER,
 )
 from reput.format.java_json import number_maps_file
+from reput.format.properties import lite_topic_of
 from reput.format.rocksdb_config import (
     FAMILY,
     OFFSETS_PREFIX_V2,
@@ -131,7 +132,9 @@ class ConsumerOffsets:
                 return
             if queue_id not in offsets:
                 check_name(group, "group")
-                check_name(topic, "topic")
+                # Of the light queue of a Lite topic, check both topics in its name, which has separators.
+                for name in lite_topic_of(topic) or (topic,):
+                    check_name(name, "topic")
                 self._grow(_ENTRY_BYTES + (0 if offsets else _PAIR_BYTES + len(key)))
             self._table[key] = {**offsets, queue_id: queue_offset}
             self._file.is_changed = self._is_writable

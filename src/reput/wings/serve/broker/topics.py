@@ -25,6 +25,7 @@ from reput.format.properties import (
     DEFAULT_TOPIC,
     HALF_TOPIC,
     INTERNAL_TOPICS,
+    LMQ_PREFIX,
     MEMBERS_TOPIC_PREFIX,
     OFFSET_MOVED_TOPIC,
     OP_TOPIC,
@@ -233,6 +234,9 @@ class TopicTable:
         if config and self._is_writable and config.read_queues >= self._queues.get(topic, 0):
             # `TopicView.get` below would return the same, but more slowly. This method runs for every message.
             return config
+        if self._is_writable and config is None and topic.startswith(LMQ_PREFIX):
+            # A light queue needs no topic of its own (`LmqTopicConfigManager`).
+            return TopicConfig(topic, 1, 1) if self._store.config.enable_lmq else None
         return TopicView(self._configs, self._queues, self._deleted, self._is_writable).get(topic)
 
     def view(self) -> TopicView:

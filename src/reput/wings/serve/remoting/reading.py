@@ -40,7 +40,6 @@ class Reading:
         If `most_exact` is a number, queries by key are exact and return at most this many messages.
         """
         self._broker, self._store, self._most_exact = broker, broker.store, most_exact
-        self._has_tags = broker.store.config.index_tags_from is not None
         self._most_bytes = broker.limits.answer_bytes
 
     @answers(RequestCode.QUERY_MESSAGE)
@@ -51,7 +50,7 @@ class Reading:
         )
 
     def _plain(self, request: Command, page: _Page) -> Answer:
-        if page.is_by_tags and not self._has_tags:
+        if page.is_by_tags and not self._has_tags():
             raise FieldError(
                 f"{_INDEX_TYPE} {TAG_TYPE}: the IndexFiles of this store have no tags; pull with a subscription to the "
                 "tag, or have the store served with exact queries"
@@ -89,6 +88,10 @@ class Reading:
         is_quick = self._broker.is_quick and self._broker.wait_dispatched(timeout_s=0)
         result = self._store.quick_query(*question) if is_quick else None
         return InThread(work) if result is None else answer(result)
+
+    def _has_tags(self) -> bool:
+        with self._store.reader() as reader:
+            return reader.index_tags_from is not None
 
     def _exact(self, request: Command, page: _Page) -> InThread:
         question = (
