@@ -73,7 +73,9 @@ def test_the_page_defines_each_kind_as_the_code_does() -> None:
 
 
 def test_what_a_repair_removes_has_a_remedy_that_the_command_offers() -> None:
-    by_command = {Remedy.REBUILD_INDEXES, Remedy.RECOVER, Remedy.REMOVE_FILE}
+    by_command = {
+        Remedy.REBUILD_INDEXES, Remedy.REBUILD_WHEEL, Remedy.RECOVER, Remedy.REMOVE_FILE,
+    }  # fmt: skip
     for kind in Kind:
         assert (
             bool(kind.repair) is (kind.remedy in by_command) or kind.remedy is Remedy.RESTORE_FILE

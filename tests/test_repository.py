@@ -116,15 +116,6 @@ def test_the_container_is_no_root_and_begins_with_reput() -> None:
         assert all((CHECKOUT / name).exists() for name in source.split())
 
 
-def test_every_yaml_example_is_yaml() -> None:
-    page = (CHECKOUT / "docs" / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
-    job, *parts = map(yaml.safe_load, re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S))
-    assert job["kind"] == "Job"
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    commands = [container["args"], *(part["args"] for part in parts)]
-    assert [command[0] for command in commands] == ["rebuild", "query", "export"]
-
-
 def test_the_changelog_begins_with_what_is_not_released_and_then_this_version() -> None:
     text = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8")
     headings = re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)

@@ -99,7 +99,7 @@ def test_committed_offsets_end_where_their_restored_queue_ends(
     assert {key: {int(queue): offset for queue, offset in one.items()} for key, one in found.items()} == {
         f"{topic}@early": {queue_id: begin + 1}, f"{topic}@late": {queue_id: now},
     }  # fmt: skip
-    assert "1 committed offsets beyond the end" in capsys.readouterr().out
+    assert "1 committed offset beyond the end" in capsys.readouterr().out
 
 
 def test_the_command_copies(

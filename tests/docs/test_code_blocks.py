@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import io
+import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -13,10 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+import duckdb
 import pytest
+import yaml
 
 import reput
 from reput.cli.main import cli
+from reput.wings.console.users import parse_users
+from reput.wings.lakes.body_shape import BodyShape
 from tests.docs.pages import CHECKOUT
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -217,6 +222,108 @@ def test_the_python_of_a_page_runs(
                     text = text.replace(named, str(place))
                 exec(compile(text, page, "exec"), {"reput": reput})
     assert printed.getvalue()
+
+
+# Pages with code blocks in other languages: the tests that check them, and the reasons why the others are not checked.
+CHECKED_ELSEWHERE = {
+    ("fleet", "toml"): "test_fleet_page",
+    ("how-to/kubernetes", "yaml"): "test_code_blocks",
+    ("how-to/monitor", "yaml"): "test_code_blocks",
+    ("console", "toml"): "test_code_blocks",
+    ("how-to/trino-athena", "sql"): "test_code_blocks",
+    ("export-bodies", "json"): "test_code_blocks",
+    ("findings", "json"): "test_code_blocks",
+}
+NOT_CHECKED = {
+    ("how-to/trino-athena", "properties"): "needs Trino",
+    ("how-to/test-with-a-broker", "java"): "needs Java, JUnit and RocketMQ's client",
+    ("how-to/test-with-a-broker", "go"): "needs Go",
+    (
+        "how-to/test-with-a-broker",
+        "js",
+    ): "needs Node: `make test-clients` runs a client for Node against reput serve",
+}
+OUTPUT = ("text", "")
+
+
+def blocks_of(page: str, language: str) -> list[str]:
+    path = CHECKOUT / "docs" / f"{page}.md"
+    return [block.text for block in blocks(path) if block.language == language]
+
+
+def test_every_code_block_in_another_language_is_checked_or_the_list_says_why_not() -> None:
+    others = {
+        (block.page.removeprefix("docs/").removesuffix(".md"), block.language)
+        for path in PAGES
+        for block in blocks(path)
+        if block.language not in (*SHELLS, *PYTHONS, *OUTPUT)
+    }
+    assert others == {*CHECKED_ELSEWHERE, *NOT_CHECKED}
+    for test in CHECKED_ELSEWHERE.values():
+        assert (CHECKOUT / "tests" / "docs" / f"{test}.py").exists()
+
+
+def test_containers_of_a_page_run_commands_that_parse() -> None:
+    found = [yaml.safe_load(text) for text in blocks_of("how-to/kubernetes", "yaml")]
+    (container,) = found[0]["spec"]["template"]["spec"]["containers"]
+    arguments = [container["args"], *(part["args"] for part in found[1:])]
+    assert [words[0] for words in arguments] == ["rebuild", "query", "export"]
+    assert {shlex.join(words): fault_of(words) for words in arguments if fault_of(words)} == {}
+
+
+def test_rules_of_a_page_use_metrics_that_there_are_and_their_labels() -> None:
+    scrape, rules = (yaml.safe_load(text) for text in blocks_of("how-to/monitor", "yaml"))
+    assert scrape["scrape_configs"][0]["static_configs"][0]["targets"]
+    surface = (CHECKOUT / "tests" / "public_surface.txt").read_text(encoding="utf-8")
+    metrics = {
+        name: set(labels.split())
+        for name, labels in re.findall(r"^metric (\w+) \w+ \[(.*?)\]", surface, re.MULTILINE)
+    }
+    for rule in rules["groups"][0]["rules"]:
+        names = re.findall(r"\breput_\w+", rule["expr"])
+        labels = re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])
+        assert names
+        assert all(set(labels) <= metrics[name] for name in names), rule["alert"]
+
+
+def test_the_users_file_of_a_page_is_read() -> None:
+    (text,) = blocks_of("console", "toml")
+    users = parse_users(text.encode(), "users.toml")
+    assert users.has_tokens
+    assert users.proxy is not None
+    assert set(users.proxy.groups) == {"support", "oncall"}
+
+
+def test_the_sql_of_a_page_runs_on_an_exported_table(
+    golden: Callable[[str], GoldenStore], tmp_path: Path
+) -> None:
+    reput.export(golden("orders").path, tmp_path / "table")
+    with duckdb.connect() as connection:
+        connection.execute(
+            "ATTACH ':memory:' AS lake; CREATE SCHEMA lake.sales; CREATE SCHEMA sales"
+        )
+        for name in ("sales.messages", "lake.sales.messages"):
+            connection.execute(
+                f"CREATE TABLE {name} AS SELECT * FROM '{tmp_path}/table/**/*.parquet'"
+            )
+        statements = blocks_of("how-to/trino-athena", "sql")
+        answers = [connection.execute(text).fetchall() for text in statements]
+    assert len(answers) == 2
+    assert len(answers[1]) > 0
+
+
+def test_json_of_a_page_is_a_shape_and_a_finding(tmp_path: Path) -> None:
+    (shape,) = blocks_of("export-bodies", "json")
+    (tmp_path / "shape.json").write_text(shape)
+    assert set(BodyShape.from_file(str(tmp_path / "shape.json")).type.names) == {
+        "order", "total", "items", "at",
+    }  # fmt: skip
+    (text,) = blocks_of("findings", "json")
+    finding = json.loads(text)
+    kind = reput.reports.Kind(finding["kind"])
+    assert (finding["severity"], finding["remedy"]) == (kind.severity, kind.remedy)
+    example = reput.reports.Finding(kind, finding["file"], finding["detail"])
+    assert list(finding) == list(example.as_json())
 
 
 # What a page needs beside the base, which it must say before its first section.

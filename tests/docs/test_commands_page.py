@@ -78,6 +78,18 @@ def test_the_page_on_exit_codes_has_every_command_and_every_code() -> None:
             assert ("WARNED" in returned) <= bool(row[5].strip()), command
 
 
+def test_every_page_that_states_an_exit_code_links_to_the_page_of_all_codes() -> None:
+    pages = [path for path in (CHECKOUT / "docs").rglob("*.md") if path.name != "exit-codes.md"]
+    states = re.compile(r"exit codes?\b|\bexits? with\b", re.IGNORECASE)
+    unlinked = [
+        str(path.relative_to(CHECKOUT))
+        for path in pages
+        if states.search(text := path.read_text(encoding="utf-8")) and "exit-codes.md" not in text
+    ]
+    assert len(pages) > 100
+    assert unlinked == []
+
+
 def test_the_help_names_the_commands_that_write() -> None:
     help_text = " ".join(run("--help").out.split())
     (sentence,) = re.findall(r"Only ([^;]*) write into it", help_text)

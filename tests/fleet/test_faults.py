@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from reput.base import Finding, Kind
+from reput.base import Finding, Kind, Severity
 from reput.cli.main import FOUND, WARNED
+from reput.engine.check.operation import check
 from reput.wings.fleet import faults as module
 from reput.wings.fleet.api import broker_faults
 from tests.cli.running import reput
@@ -62,6 +63,24 @@ def test_transactions_that_were_committed_twice(tmp_path: Path) -> None:
     assert (ran.code, "committed 2 times" in ran.out) == (WARNED, True)
     (line,) = reput("state", "faults", store, "--format", "jsonl").lines
     assert Finding.from_json(json.loads(line)) == found
+    report = check(store)
+    assert [one for one in report.findings if one.kind is Kind.COMMITTED_TWICE] == [found]
+    assert Kind.COMMITTED_TWICE not in {one.kind for one in check(store, quick=True).findings}
+
+
+def test_a_check_searches_a_damaged_store_for_no_faults(tmp_path: Path) -> None:
+    """A lost message would look like a trace of a fault."""
+    story = Story()
+    committed(story, "U7", ["", "1"], 2)
+    store = story.store(tmp_path / "store")
+    assert [one.kind for one in check(store).findings if one.kind is Kind.COMMITTED_TWICE]
+    (log,) = (store / "commitlog").iterdir()
+    data = bytearray(log.read_bytes())
+    data[4] ^= 1
+    log.write_bytes(data)
+    findings = check(store).findings
+    assert any(one.severity is Severity.DAMAGE for one in findings)
+    assert not any(one.kind is Kind.COMMITTED_TWICE for one in findings)
 
 
 def test_one_decision_that_is_written_twice_without_a_second_commit_is_no_fault(

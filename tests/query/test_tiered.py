@@ -14,6 +14,7 @@ from reput.cli.main import DAMAGED, FOUND, NOT_FOUND, WRONG_USE
 from reput.engine.five.tiered import LocalIndexFile, TieredStore
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import MessageExt
+from reput.format.message_id import spellings
 from reput.format.tiered import (
     decode_local_item,
     decode_local_items,
@@ -98,6 +99,8 @@ def test_every_key_is_found(
         )
         times = [one.store_timestamp for one in found]
         assert times == sorted(times, reverse=True)
+    topic, unique_key = next(name for name in by_key if len(spellings(name[1].lower())) == 2)
+    assert tiered.query(topic, unique_key.lower(), scan) == tiered.query(topic, unique_key, scan)
     assert tiered.query("TopicA", "missing", scan) == []
     assert tiered.damage == []
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import reput
 from reput.base.findings import Kind
-from reput.cli.main import DAMAGED, FOUND
+from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.engine.check.run import check_store
 from reput.engine.five.timer import TimerLog, Timers
 from reput.errors import StoreNotFoundError
@@ -154,3 +154,25 @@ def test_messages_that_the_log_has_lost_are_lost_and_a_finding(
         assert states["lost"] == finding.count == 46
         checked = [one for one in check_store(store) if one.kind is Kind.TIMER_MESSAGE_LOST]
         assert checked == [finding]
+
+
+def test_a_message_of_the_timer_is_found_by_its_key(golden: Golden) -> None:
+    store = golden("five_life").path
+    rows = [
+        json.loads(line)
+        for line in run("state", "timer", store, "--all", "--format", "jsonl").lines
+    ]
+    for state in ("waiting", "delivered", "recalled"):
+        row = next(row for row in rows if (row["state"], row["topic"]) == (state, "Alarms"))
+        for key in (*row["keys"], row["unique_key"], row["unique_key"].lower()):
+            ran = run("state", "timer", store, "--key", key, "--format", "jsonl")
+            found = [json.loads(line) for line in ran.lines]
+            assert ran.code == FOUND
+            assert row in found
+            # The recall of a message names its unique key.
+            recalls = {one["state"] for one in found if one != row}
+            assert recalls <= {"recall", "done"} or key not in (row["unique_key"],)
+            if state == "recalled" and key == row["unique_key"]:
+                assert recalls & {"recall", "done"}
+    ran = run("state", "timer", store, "--key", "nothing")
+    assert (ran.code, ran.out) == (NOT_FOUND, "No message in the timer has this key.\n")

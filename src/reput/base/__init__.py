@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from reput.base.visible_json import json_text as json_text
     from reput.base.visible_json import visible as visible
     from reput.base.words import PIPED_WIDTH as PIPED_WIDTH
+    from reput.base.words import agreeing as agreeing
     from reput.base.words import aligned as aligned
     from reput.base.words import counted as counted
     from reput.base.words import did_you_mean as did_you_mean

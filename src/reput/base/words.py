@@ -26,9 +26,25 @@ def printable(text: str, keep: str = "") -> str:
     return text.translate({ord(char): char.encode("unicode_escape").decode() for char in hidden})
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun: "1 file", "2,000 files". The plural has an "s" unless it is given."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+_PLURAL_VERBS = {"has": "have", "is": "are", "was": "were", "does": "do", "its": "their"}
+
+
+def counted(count: int, noun: str, plural: str = "", verb: str = "") -> str:
+    """Return a number with its noun, and perhaps a verb: "1 file", "2,000 files", "1 file has", "2 files have".
+
+    Args:
+        count: The number.
+        noun: The singular.
+        plural: The plural; by default the singular with an "s".
+        verb: The verb after the noun, in the singular.
+    """
+    words = f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+    return f"{words} {agreeing(count, verb)}" if verb else words
+
+
+def agreeing(count: int, word: str) -> str:
+    """Return a verb, or "its", as it is after this number of things: "has" or "have", "states" or "state"."""
+    return word if count == 1 else _PLURAL_VERBS.get(word, word.removesuffix("s"))
 
 
 def aligned(

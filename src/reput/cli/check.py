@@ -97,7 +97,8 @@ def command(
 
     Nothing is written. Each finding describes the problem, its consequences, the reaction of a 4.9.3 broker at its next
     start, and the remedy. Findings are printed as they are found; repetitions are only counted. The store of a running
-    broker is checked up to the last message that was dispatched when the check began.
+    broker is checked up to the last message that was dispatched when the check began. A store without damage is also
+    searched for traces of known faults of brokers (reput state faults).
 
     Several STOREs, or those of a fleet file, are checked in parallel. The command then prints one
     line per store, the worst first, and the counts. Stores with the same cluster and broker name

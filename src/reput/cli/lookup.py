@@ -95,12 +95,13 @@ def command(
 ) -> int:
     """Find all messages of many keys, up to tens of millions, in one or several STOREs.
 
-    FILE has the columns topic and key (a unique key, or one of a message's KEYS), and optionally begin and end: store
-    times, both inclusive, in milliseconds or as 2026-11-20T08:00:00Z. Other columns are copied to the output. Each row
-    yields one row per message that has the key, or one row of nulls. IndexFiles have only hashes of keys, so every
-    message that they lead to is read, and counts only if its topic and key match. Parts of the log that no IndexFile
-    covers are scanned once for all keys. The column is_complete reports for each row whether the whole log could be
-    read. DIR.coverage.json, or stderr if the answer goes to stdout, reports the searched ranges.
+    FILE has the columns topic and key (a unique key in upper or lower case, or one of a message's KEYS), and
+    optionally begin and end: store times, both inclusive, in milliseconds or as 2026-11-20T08:00:00Z. Other columns are
+    copied to the output. Each row yields one row per message that has the key, or one row of nulls. IndexFiles have
+    only hashes of keys, so every message that they lead to is read, and counts only if its topic and key match. Parts
+    of the log that no IndexFile covers are scanned once for all keys. The column is_complete reports for each row
+    whether the whole log could be read. DIR.coverage.json, or stderr if the answer goes to stdout, reports the searched
+    ranges.
 
     Columns of a message by default: store, physical_offset, store_timestamp, queue_id, queue_offset,
     size, message_id, unique_key, tags. Others are body, body_error (why a body could not be

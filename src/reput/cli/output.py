@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from reput.base import PIPED_WIDTH, lines_of, nearest_first, printable, visible
+from reput.base import PIPED_WIDTH, counted, lines_of, nearest_first, printable, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -136,6 +136,6 @@ def advise_on_key(key: str) -> None:
     parts = [part for part in re.split(r"[,\s]+", key) if part]
     if len(parts) > 1:
         warn(
-            f"if this is {len(parts)} keys, query them one by one (--key {parts[0]}), or all at "
+            f"if this is {counted(len(parts), 'key')}, query them one by one (--key {parts[0]}), or all at "
             f"once with reput lookup"
         )

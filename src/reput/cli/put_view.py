@@ -6,7 +6,7 @@ import os
 import stat
 from typing import Any, BinaryIO
 
-from reput.base import format_time
+from reput.base import counted, format_time
 from reput.cli.progress import Bars
 from reput.engine.messages import LinesReport
 from reput.format.commit_log import MessageExt
@@ -28,7 +28,7 @@ class PutProgress(Bars):
         self._task = self._bars.add_task("opening the store", total=None, bytes=True)
 
     def __call__(self, done_bytes: int, report: LinesReport) -> None:
-        described = f"{report.messages:,} messages"
+        described = counted(report.messages, "message")
         self._bars.update(self._task, description=described, completed=done_bytes, total=self._size)
 
 
@@ -57,12 +57,12 @@ def lines_text(report: LinesReport, end_offset: int) -> str:
         lines.append(f"  first at      {report.first_offset}")
         lines.append(f"  last at       {report.last_offset}, the log ends at {end_offset}")
     if report.skipped:
-        lines.append(f"  skipped       {report.skipped:,} lines")
+        lines.append(f"  skipped       {counted(report.skipped, 'line')}")
     return "\n".join(lines)
 
 
 def count_in_words(report: LinesReport) -> str:
-    return f"{report.messages:,} message{'' if report.messages == 1 else 's'}"
+    return counted(report.messages, "message")
 
 
 def message_place(message: MessageExt) -> dict[str, Any]:

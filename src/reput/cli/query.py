@@ -90,7 +90,7 @@ def ask_as_broker(
         except (MessageNotFoundError, CorruptMessageError) as error:
             damage.append(str(error))
     remarks = [
-        f"{len(records):,} messages, as a broker answers: candidates by the hash of the key, "
+        f"{counted(len(records), 'message')}, as a broker answers: candidates by the hash of the key, "
         f"at most {min(most, store.config.max_query_messages):,} per index look-up.",
     ]
     if result.index_last_update_timestamp:
@@ -129,7 +129,7 @@ def advise_to_prove(coverage: core.Coverage, store: str) -> None:
         paths = Location.split(store)
         store = store if paths is None else paths[1]
         warn(
-            f"{counted(count, 'IndexFile')} {'is' if count == 1 else 'are'} not proven, only spot-checked; "
+            f"{counted(count, 'IndexFile', verb='is')} not proven, only spot-checked; "
             f"to prove all: reput prove {shlex.quote(store)}"
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from reput.base import Progress, printable
+from reput.base import Progress, counted, printable
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.many import answer_stores, refuse_settings, resume_option
 from reput.cli.options import (
@@ -248,7 +248,7 @@ class _View:
 
     def step(self, report: FollowReport) -> None:
         if stderr_is_terminal():
-            text = f"\rup to {report.position:,}, {report.messages:,} messages followed"
+            text = f"\rup to {report.position:,}, {counted(report.messages, 'message')} followed"
             click.echo(text, nl=False, err=True)
 
     def end(self, report: FollowReport) -> None:

@@ -105,15 +105,15 @@ def _rows(report: RecoveryReport) -> Iterator[tuple[str, str]]:
     if report.entries_written:
         yield (
             "written",
-            f"{report.entries_written:,} entries that were missing or wrong before the last entry of their queue",
+            f"{counted(report.entries_written, 'entry', 'entries')} before the last entry of a queue, missing or wrong",
         )
     if report.entries_kept:
-        yield "kept", f"{report.entries_kept:,} entries of unreadable messages"
+        yield "kept", f"{counted(report.entries_kept, 'entry', 'entries')} of unreadable messages"
     if report.damage:
         size = sum(finding.length for finding in report.damage)
         yield (
             "damage",
-            f"{len(report.damage):,} places, {size:,} bytes of the CommitLog cannot be read",
+            f"{counted(len(report.damage), 'place')}, {size:,} bytes of the CommitLog cannot be read",
         )
     if report.expired_unindexed is not None:
         yield "lost", printable(str(report.expired_unindexed))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reput import core
-from reput.base import Finding, StoreConfig, format_time, one_line, printable, visible
+from reput.base import Finding, StoreConfig, counted, format_time, one_line, printable, visible
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.many import stores_bar
 from reput.cli.options import (
@@ -139,14 +139,14 @@ def _show_of_stores(
     warn(*report.problems())
     messages: list[engine_stores.FoundMessage] = list(report)
     if not messages:
-        warn(f"no message {which} in {len(stores):,} stores")
+        warn(f"no message {which} in {counted(len(stores), 'store')}")
         return NOT_FOUND if report.is_complete else DAMAGED
     # An id names one message, which several stores may have. An offset leads to a different message in each store.
     printed = messages if is_place else messages[:1]
     if layout == "body" and len(printed) > 1:
         names = ", ".join(message.store for message in printed)
         raise UsageError(
-            f"--body-only: {len(printed)} stores have this message ({names}); pass only one store"
+            f"--body-only: {counted(len(printed), 'store', verb='has')} this message ({names}); pass only one store"
         )
     for number, message in enumerate(printed):
         if number and layout == "text":
@@ -248,7 +248,7 @@ def message_text(message: MessageExt) -> Text:
     inner = _inner_lines(message)
     body = body_text(b"" if inner else sent.data, charset=chosen_charset())
     view.append(f"{'body':<{_LABEL_WIDTH}}", style="bold")
-    kind = f"{len(inner):,} messages" if inner else body.kind
+    kind = counted(len(inner), "message") if inner else body.kind
     view.append(f"{_size(message, sent)}, {kind}{_crc(message)}\n")
     if sent.error is not None:
         view.append(f"{'':<{_LABEL_WIDTH}}{sent.error}\n")
@@ -305,7 +305,7 @@ def _fields(message: MessageExt) -> list[tuple[str, str]]:
         ("born", _moment(message.born_timestamp, str(message.born_host))),
         ("flag", str(message.flag)),
         ("system flags", flags_in_words(message)),
-        ("reconsumed", f"{message.reconsume_times} times"),
+        ("reconsumed", counted(message.reconsume_times, "time")),
     ]
     if message.prepared_transaction_offset:
         fields.append(("ends transaction", str(message.prepared_transaction_offset)))

@@ -52,7 +52,11 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
     "--topic", metavar="T", shell_complete=complete_topics, help="Only messages of this topic."
 )
 @click.option("--queue-id", type=int, metavar="N", help="Only messages of queues with this id.")
-@click.option("--key", metavar="K", help="Only messages with this key or unique key.")
+@click.option(
+    "--key",
+    metavar="K",
+    help="Only messages with this key or unique key; an id in upper or lower case.",
+)
 @click.option(
     "--tag", "tags", metavar="EXPR", help="Only messages with one of these tags: 'a || b'."
 )

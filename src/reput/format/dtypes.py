@@ -14,6 +14,7 @@ from reput.format.commit_log import HEAD
 from reput.format.consume_queue import BATCH_ENTRY, ENTRY, ENTRY_BYTES
 from reput.format.index_file import ITEM, ITEM_BYTES
 from reput.format.rocksdb_queue import VALUE
+from reput.format.timer_log import TIMER_SLOT, TIMER_UNIT
 
 ENTRY_DTYPE = np.dtype([*ENTRY.columns])
 """An entry in a ConsumeQueue file."""
@@ -32,6 +33,12 @@ RawEntries = npt.NDArray[np.uint32]
 
 ENTRY_WORDS = ENTRY_BYTES // 4
 """Number of 32-bit words in a ConsumeQueue entry. An IndexFile item has as many."""
+
+TIMER_UNIT_DTYPE = np.dtype([*TIMER_UNIT.columns])
+"""A unit of the timer log."""
+
+TIMER_SLOT_DTYPE = np.dtype([*TIMER_SLOT.columns])
+"""A slot of the timer wheel."""
 
 HEAD_DTYPE = np.dtype([*HEAD.columns])
 """The fields before the body of a record with IPv4 hosts (see `reput.format.commit_log`)."""

@@ -22,8 +22,9 @@ from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, Host, decode_host, e
 _OFFSET = struct.Struct(">q")
 _LENGTHS = {2 * (HOST_V4_BYTES + _OFFSET.size), 2 * (HOST_V6_BYTES + _OFFSET.size)}
 
-# Ids have 32 or 40 (unique keys of IPv4 and IPv6 clients), or 32 or 56 (offset ids) digits.
-_ID = re.compile("[0-9a-fA-F]{32}|[0-9a-fA-F]{40}|[0-9a-fA-F]{56}")
+ID_PATTERN = "[0-9a-fA-F]{32}|[0-9a-fA-F]{40}|[0-9a-fA-F]{56}"
+"""A regular expression of ids: 32 or 40 digits (unique keys of IPv4 and IPv6 clients), or 32 or 56 (offset ids)."""
+_ID = re.compile(ID_PATTERN)
 UNIQUE_KEY_BYTES = 32
 _PREFIX = struct.Struct(">4sHI")
 # A key contains the time since the beginning of a month. The time is negative if the client's clock was set back to the
@@ -44,12 +45,13 @@ def encode_offset_id(store_host: Host, physical_offset: int) -> str:
     return (encode_host(store_host) + _OFFSET.pack(physical_offset)).hex().upper()
 
 
-def spellings(text: str) -> tuple[str, ...]:
-    """Return the spellings in which a store may have this id: the text itself and, for an id, the text in upper case.
+def spellings(*texts: str) -> tuple[str, ...]:
+    """Return the spellings in which a store may have these ids: the texts and, for each id, the text in upper case.
 
     Stores have ids in upper case, but other tools print some in lower case. A text in lower case may also be a key.
     """
-    return tuple(dict.fromkeys((text, text.upper() if _ID.fullmatch(text) else text)))
+    upper = (text.upper() for text in texts if _ID.fullmatch(text))
+    return tuple(dict.fromkeys((*texts, *upper)))
 
 
 def decode_offset_id(text: str) -> OffsetMessageId:

@@ -1,4 +1,7 @@
-"""Units of the timer log (`TimerLog`, tag rocketmq-all-5.3.3): one for each waiting timed message.
+"""The timer log and its wheel (`TimerLog`, `TimerWheel`, tag rocketmq-all-5.3.3).
+
+The timer log has a unit for each timed message. The wheel, the file `timerwheel`, has a slot for each interval of 14
+days; the slot of an interval leads to the newest unit of a message that is due in it.
 
 The files lie in `timerlog/`. Each is named by the byte offset of its first unit. A unit is big endian:
 
@@ -8,6 +11,14 @@ The files lie in `timerlog/`. Each is named by the byte offset of its first unit
 The message is due at write time plus delay, in milliseconds. The magic is a bit mask: 1 is always set; 2 marks a
 message that waits longer than one turn of the wheel, and is then written again; 4 marks the recall of another message.
 A file ends with a blank: number of bytes left 4 | zeros 8 | the blank's magic 4.
+
+A slot is big endian:
+
+    time 8 | position of the oldest unit 8 | position of the newest unit 8 | number of messages 4 | 0 4
+
+The time is the number of the interval since 1970. An interval has 1000 ms, or another value of timerPrecisionMs. Slot n
+is that of the intervals whose number modulo the number of slots is n. A slot without messages is zeros, or has an
+interval of the past.
 """
 
 from __future__ import annotations
@@ -18,11 +29,22 @@ from typing import NamedTuple
 
 from reput.format.commit_log import BLANK_MAGIC
 from reput.format.java_integer import decimal_number
+from reput.format.layout import Layout
 from reput.format.properties import REAL_TOPIC, TIMER_OUT_MS, TIMER_RECALLED, UNIQ_KEY
 
-_UNIT = struct.Struct(">iqiqiqiiq")
-TIMER_UNIT_BYTES = _UNIT.size
-_ROLLED, _DELETE = 2, 4
+TIMER_UNIT = Layout(
+    size="i", previous="q", magic="i", write_time="q", delay="i", physical_offset="q", record_size="i", topic_hash="i",
+    reserved="q",
+)  # fmt: skip
+TIMER_UNIT_BYTES = TIMER_UNIT.size
+TIMER_SLOT = Layout(time="q", first="q", last="q", messages="i", magic="i")
+WHEEL_SLOTS = 2 * 7 * 86_400
+WHEEL_BYTES = WHEEL_SLOTS * TIMER_SLOT.size
+"""The size of the wheel. A broker does not start with a wheel of another size, unless it is empty."""
+TIMER_INTERVALS_MS = (1000, 500, 200, 100)
+"""The lengths of an interval in milliseconds (timerPrecisionMs); the first is the default."""
+MAGIC_BITS, ROLLED_BIT, RECALL_BIT = 0xF, 2, 4
+"""The bits that a broker accepts in the magic of a unit (`TimerMessageStore.isMagicOK`), and two of them."""
 _CHECKPOINT, _LONG = struct.Struct(">qq"), struct.Struct(">q")
 _MOST_DIGITS = 18
 
@@ -44,18 +66,18 @@ class TimerUnit(NamedTuple):
 
     @property
     def is_rolled(self) -> bool:
-        return bool(self.magic & _ROLLED)
+        return bool(self.magic & ROLLED_BIT)
 
     @property
     def deletes(self) -> bool:
-        return bool(self.magic & _DELETE)
+        return bool(self.magic & RECALL_BIT)
 
 
 def decode_timer_unit(data: bytes, position: int = 0) -> TimerUnit | None:
     """Return the unit at a position; None at the end of the file, or if the bytes are not a unit."""
     if len(data) - position < TIMER_UNIT_BYTES:
         return None
-    size, *fields, _ = _UNIT.unpack_from(data, position)
+    size, *fields, _ = TIMER_UNIT.struct.unpack_from(data, position)
     unit = TimerUnit(*fields)
     # The bit of value 1 is always set. Of the other bits, only those of values 2 and 4 may be set.
     is_unit = size == TIMER_UNIT_BYTES and 1 <= unit.magic <= 7 and unit.magic & 1
@@ -63,7 +85,7 @@ def decode_timer_unit(data: bytes, position: int = 0) -> TimerUnit | None:
 
 
 def encode_timer_unit(unit: TimerUnit) -> bytes:
-    return _UNIT.pack(TIMER_UNIT_BYTES, *unit, 0)
+    return TIMER_UNIT.struct.pack(TIMER_UNIT_BYTES, *unit, 0)
 
 
 def recall_key(properties: Mapping[str, str]) -> tuple[str, str] | None:

@@ -9,6 +9,8 @@ from typing import Any
 
 from pyspark import SparkContext
 
+from reput.base import counted
+
 _PROPERTY = "spark.job.description"
 _OF_FUNCTIONS = {
     "reput.wings.lakes.task.run_export": "reput export: read the log, write files",
@@ -55,7 +57,7 @@ def description_of(function: Callable[..., Any], weights: Sequence[int] = ()) ->
     words = _OF_FUNCTIONS.get(place) or f"reput: {name.strip('_').replace('_', ' ')}"
     if place not in _WEIGHED_BY_BYTES or not weights:
         return words
-    return f"{words} ({sum(weights) / (1 << 20):,.1f} MiB in {len(weights):,} ranges)"
+    return f"{words} ({sum(weights) / (1 << 20):,.1f} MiB in {counted(len(weights), 'range')})"
 
 
 def _within(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:

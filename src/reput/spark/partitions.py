@@ -8,6 +8,7 @@ from contextlib import closing
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from reput.base import counted
 from reput.core import LogListing, ScanBuffers
 from reput.engine.messages import column_name
 from reput.engine.tables import (
@@ -117,7 +118,7 @@ def _done(task: ReadTask, batches: RangeBatches) -> str:
     part, report = task.part, batches.report
     return (
         f"{part.store}: {part.file.path}: offsets {part.start} to {part.stop}: {part.log_bytes:,} bytes to look at, "
-        f"{report.messages:,} messages there, {report.rows:,} rows"
+        f"{counted(report.messages, 'message')} there, {counted(report.rows, 'row')}"
     )
 
 

@@ -29,6 +29,7 @@ class Remedy(StrEnum):
     RECOVER = "recover the store"
     REMOVE_FILE = "move the file out of the store"
     RESTORE_FILE = "restore the file from a replica or a backup"
+    REBUILD_WHEEL = "rebuild the timer wheel from the timer log"
 
 
 class Repair(Flag):
@@ -42,6 +43,7 @@ class Repair(Flag):
     DROP = auto()  # leave the file out of the repaired store
     TRUNCATE = auto()  # cut the end of the log, with --truncate-tail
     SALVAGE = auto()  # fill ranges of the log, with --salvage
+    WHEEL = auto()  # write slots of the timer wheel
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class _Record:
 
 
 class Kind(StrEnum):
-    """A kind of finding. Its attributes are those of `_Record`."""
+    """A kind of finding, with the attributes of a `_Record`."""
 
     severity: Severity
     remedy: Remedy
@@ -381,6 +383,11 @@ class Kind(StrEnum):
         "timer_message_lost", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "timer messages (5.x) that are to be delivered, but that the log no longer has",
     )  # fmt: skip
+    TIMER_WHEEL = _Record(
+        "timer_wheel", Severity.DAMAGE, Remedy.REBUILD_WHEEL,
+        "a timer wheel (5.x) whose slots do not lead to the newest units of the timer log",
+        repair=Repair.WHEEL,
+    )  # fmt: skip
     CONFIG_FILE = _Record(
         "config_file", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "a JSON file of config/ that a broker cannot read, or that is missing although its .bak exists",
@@ -427,17 +434,14 @@ class Kind(StrEnum):
     TIMER_ROLLED_AGAIN = _Record(
         "timer_rolled_again", Severity.WARNING, Remedy.NONE,
         "messages that the timer has rolled again and again, a known fault of brokers",
-        in_check=False,
     )  # fmt: skip
     COMMITTED_TWICE = _Record(
         "committed_twice", Severity.WARNING, Remedy.NONE,
         "transactions that were committed more than once, a known fault of brokers",
-        in_check=False,
     )  # fmt: skip
     POP_LOST = _Record(
         "pop_lost", Severity.WARNING, Remedy.NONE,
         "popped messages that were neither acknowledged nor revived, a known fault of brokers",
-        in_check=False,
     )  # fmt: skip
     NO_NEW_MESSAGE = _Record(
         "no_new_message", Severity.WARNING, Remedy.NONE,

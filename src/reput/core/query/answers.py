@@ -60,7 +60,7 @@ class QueryResult:
     def __repr__(self) -> str:
         complete = "complete" if self.is_complete else "incomplete"
         more = "" if self.cursor is None else f", continues after {self.cursor}"
-        return f"<QueryResult: {len(self.messages):,} messages, {complete}{more}>"
+        return f"<QueryResult: {counted(len(self.messages), 'message')}, {complete}{more}>"
 
     def __str__(self) -> str:
         """Return the output of `reput query`."""
@@ -87,7 +87,7 @@ class QueryResult:
             row[4] = time_of(row[4])
         coverage = "all could be read" if self.is_complete else "not all could be read"
         more = "" if self.cursor is None else ", and there are more"
-        return table_of(f"{len(self.messages):,} messages{more}; {coverage}", names, rows)
+        return table_of(f"{counted(len(self.messages), 'message')}{more}; {coverage}", names, rows)
 
 
 class RecordProgress(NamedTuple):
@@ -248,7 +248,7 @@ class PulledRecords(NamedTuple):
 def answer_in_words(answer: QueryResult | QueryRecords, after: str) -> Iterator[str]:
     """Yield sentences about the number of messages and the coverage. `after` names the argument that takes a cursor."""
     count = len(answer.messages if isinstance(answer, QueryResult) else answer.records)
-    messages = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
+    messages = counted(count, "message") if count else "No message"
     more = f", and there are more: continue with {after} {answer.cursor}"
     yield f"{messages}." if answer.cursor is None else messages + more
     yield from coverage_in_words(answer.coverage)
@@ -260,14 +260,13 @@ def coverage_in_words(coverage: Coverage) -> Iterator[str]:
     files = coverage.indexed_files - archived
     ways = [f"through {counted(files, 'IndexFile')} ({_bases(coverage)})"] if files else []
     if archived:
-        indexes = "1 index" if archived == 1 else f"{archived:,} indexes"
-        ways.append(f"through {indexes} of the archive")
+        ways.append(f"through {counted(archived, 'index', 'indexes')} of the archive")
     if coverage.scanned_bytes or not ways:
         ways.append(f"{coverage.scanned_bytes:,} bytes message by message")
     log = coverage.log
     yield f"Searched the CommitLog from {log.start:,} to {log.stop:,}, {' and '.join(ways)}."
     if coverage.inner_messages is not None:
-        count = f"{coverage.inner_messages:,} messages inside inner batches"
+        count = f"{counted(coverage.inner_messages, 'message')} inside inner batches"
         yield f"Compared {count}, whose keys a broker's index lacks, by scanning for them."
     yield from (f"Not used: {problem}" for problem in coverage.problems)
     if coverage.unreadable:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from reput.base import PIPED_WIDTH, format_time, indented, lines_of, one_line, printable
+from reput.base import PIPED_WIDTH, counted, format_time, indented, lines_of, one_line, printable
 from reput.core.query.inner_batch import is_inner_batch, unwrap
 from reput.errors import CorruptMessageError, UsageError
 from reput.format.bodies import body_beginning
@@ -65,7 +65,7 @@ def _batch_preview(message: MessageExt, limit: int, charset: str) -> str | None:
     bodies = " | ".join(
         body_preview(message, limit, charset) for message in inner[:_PREVIEW_MESSAGES]
     )
-    return one_line(f"<{len(inner):,} messages> {bodies}", limit)
+    return one_line(f"<{counted(len(inner), 'message')}> {bodies}", limit)
 
 
 class BodyText(NamedTuple):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from reput.base import Finding
+from reput.base import Finding, counted
 from reput.core.index.key_index import (
     ARCHIVED_KEYS,
     IndexPart,
@@ -284,7 +284,7 @@ class Search:
         ]
         if not bad:
             return ()
-        count = "1 message has" if len(bad) == 1 else f"{len(bad):,} messages have"
+        count = counted(len(bad), "message", verb="has")
         offsets = ", ".join(map(str, bad[:_MOST_NAMED])) + (", …" if bad[_MOST_NAMED:] else "")
         return (f"{count} a body with a wrong CRC: offset {offsets}.",)
 

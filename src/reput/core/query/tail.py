@@ -39,6 +39,7 @@ from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry, may_skew
 from reput.format.consume_queue_ext import is_address
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, is_folder_name
 from reput.format.java_string import hash_code
+from reput.format.message_id import spellings
 from reput.format.properties import (
     INNER_MULTI_DISPATCH,
     LMQ_PREFIX,
@@ -389,7 +390,11 @@ class TailFilter:
         properties = message.properties
         if self.tags and properties.get(TAGS) not in self.tags:
             return False
-        return self.key is None or self.key in index_keys(properties)
+        return self.key is None or not self._spellings.isdisjoint(index_keys(properties))
+
+    @property
+    def _spellings(self) -> frozenset[str]:
+        return frozenset(spellings(self.key or ""))
 
     def _takes_time(self, time: int) -> bool:
         return (self.begin is None or self.begin <= time) and (self.end is None or time <= self.end)
@@ -667,12 +672,24 @@ class LogTail:
         return OffsetRange(begin, max(begin, min(end, stop)))
 
     def _by_key(self, stop: int) -> Iterator[LocatedRecord]:
-        """Yield the messages with the key, newest first."""
-        cursor: int | None = stop
+        """Yield the messages with the key, newest first; for an id in lower case, also those with it in upper case."""
         assert self._filter.key is not None
+        first, *further = spellings(self._filter.key)
+        answers = [self._by_spelling(stop, first)]
+        for key in further:
+            # A message that has both spellings is in the first answer.
+            answers.append(
+                record
+                for record in self._by_spelling(stop, key)
+                if first not in index_keys(record.message().properties)
+            )
+        yield from merge(*answers, key=lambda record: -record.physical_offset)
+
+    def _by_spelling(self, stop: int, key: str) -> Iterator[LocatedRecord]:
+        cursor: int | None = stop
         while cursor is not None:
             result = self._store.find_records(
-                self._filter.topic, self._filter.key, self._filter.begin, self._filter.end,
+                self._filter.topic, key, self._filter.begin, self._filter.end,
                 limit=_PAGE, after=cursor,
             )  # fmt: skip
             # Before the records, because a caller that has enough of them asks for no more.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from reput.base import Finding, Kind
+from reput.base import Finding, Kind, counted
 from reput.format.dtypes import ITEM_DTYPE
 from reput.format.index_file import (
     HEADER,
@@ -179,7 +179,7 @@ def _check_slots(
     lost = np.flatnonzero(~reached[1:]) + 1
     index.unreachable = len(lost)
     if len(lost):
-        more = f", and {len(lost) - 1} others" if len(lost) > 1 else ""
+        more = f", and {counted(len(lost) - 1, 'other')}" if len(lost) > 1 else ""
         reason = f"item {lost[0]} is on no chain{more}"
         at = item_position(index.hash_slots, int(lost[0]))
         index.findings.append(Finding(Kind.UNREACHABLE_INDEX_ITEM, index.path, reason, at))
@@ -217,6 +217,6 @@ def _note(
     if wrong.any():
         item = int(number[np.argmax(wrong)])
         count = int(np.count_nonzero(wrong)) - 1
-        text = reason.format(item) + (f", and {count} others" if count else "")
+        text = reason.format(item) + (f", and {counted(count, 'other')}" if count else "")
         at = item_position(index.hash_slots, item)
         index.findings.append(Finding(Kind.INDEX_ITEM, index.path, text, at))

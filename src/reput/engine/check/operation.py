@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from os import PathLike, fspath
 from typing import Any
@@ -13,6 +13,7 @@ from reput import core
 from reput.base import (
     Finding,
     FindingsReport,
+    Kind,
     Progress,
     Remedy,
     Repair,
@@ -21,6 +22,7 @@ from reput.base import (
     Severity,
     StoreConfig,
     checked,
+    late,
     printable,
     silent,
 )
@@ -28,7 +30,11 @@ from reput.core import log_bytes
 from reput.engine.check.checking.checked_store import Unread
 from reput.engine.check.run import CHECK_SCHEMA, check_store
 from reput.engine.stores import Chosen, opened_runner, takes_stores
+from reput.errors import FormatError, MissingExtraError
 from reput.io import Location
+
+# The wing `fleet` reads a broker's own topics. It is in a higher row, so it is imported by its name.
+_broker_faults = late("reput.wings.fleet.faults", "broker_faults")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -147,7 +153,29 @@ def check(
             finding = finding if original is None else original.as_original(finding)
             findings.append(finding)
             on_finding(finding)
+        if not quick:
+            for finding in _known_faults(path, config, findings):
+                finding = finding if original is None else original.as_original(finding)
+                findings.append(finding)
+                on_finding(finding)
     return CheckReport(fspath(store), tuple(findings), quick, next(iter(unread), None))
+
+
+def _known_faults(
+    path: str, config: StoreConfig | None, findings: Iterable[Finding]
+) -> Iterator[Finding]:
+    """Yield traces of known faults of brokers.
+
+    In a damaged store, and in one that is being written, a missing message is no trace of a fault. If RocksDB has a
+    part of the broker's state and rocksdict is not installed, nothing is known.
+    """
+    if any(
+        finding.severity is Severity.DAMAGE or finding.kind is Kind.STORE_IN_USE
+        for finding in findings
+    ):
+        return
+    with suppress(FormatError, MissingExtraError):
+        yield from _broker_faults()(path, config=config).findings
 
 
 def check_header(store: str, is_quick: bool) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, Unpack
 
-from reput.base import Report, checked, printable
+from reput.base import Report, checked, counted, printable
 from reput.core import Proof, ReaderOptions
 from reput.engine.compare import prove_all
 from reput.engine.stores import open_store, takes_stores
@@ -47,7 +47,7 @@ class ProofReport(Report):
     @property
     def headline(self) -> str:
         size = sum(part.size_bytes for file in self.files for part in file.proof.ranges)
-        return f"{len(self.files):,} IndexFiles prove {size:,} bytes of the log"
+        return f"{counted(len(self.files), 'IndexFile', verb='proves')} {size:,} bytes of the log"
 
     def lines(self) -> Iterator[str]:
         for file in self.files:
@@ -101,7 +101,7 @@ def prove(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> Proof
 def _line(file: ProvenFile) -> str:
     proof = file.proof
     size = sum(part.size_bytes for part in proof.ranges)
-    line = f"{printable(file.name)}  {proof.items:,} entries prove {size:,} bytes of the log"
+    line = f"{printable(file.name)}  {counted(proof.items, 'entry', 'entries', 'proves')} {size:,} bytes of the log"
     if proof.ranges:
         line += f", from {proof.ranges[0].start:,} to {proof.ranges[-1].stop:,}"
     return line

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.base import usable_cpus
+from reput.base import counted, usable_cpus
 from reput.core import (
     CommitLogFile,
     CommitLogReader,
@@ -274,7 +274,9 @@ class _Prover:
             # Items that the header does not count yet may use slots that it does not count either.
             if used_slots <= used <= used_slots + newest - last:
                 return []
-            self._problems.append(f"{used} slots are used, but the header states {used_slots}")
+            self._problems.append(
+                f"{counted(used, 'slot', verb='is')} used, but the header states {used_slots}"
+            )
             return None
         lost, count = self._find_lost(newest, slots)
         if count > _MOST_LOST:
@@ -379,12 +381,12 @@ class _Prover:
             self._problems.append(f"its entries do not cover offsets {hole.start} to {hole.stop}")
         if len(holes) > _MOST_LINES:
             self._problems.append(
-                f"its entries do not cover {len(holes) - _MOST_LINES} further ranges"
+                f"its entries do not cover {counted(len(holes) - _MOST_LINES, 'further range')}"
             )
 
 
 def _and_others(count: int) -> str:
-    return f" and {count} others" if count else ""
+    return f" and {counted(count, 'other')}" if count else ""
 
 
 def prove_all(

@@ -17,5 +17,6 @@ if TYPE_CHECKING:
     from reput.engine.five.timer import WAITING as WAITING
     from reput.engine.five.timer import TimerLog as TimerLog
     from reput.engine.five.timer import Timers as Timers
+    from reput.engine.five.timer_wheel import TimerWheel as TimerWheel
 else:
     __getattr__, __dir__ = face(__name__)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from reput.base import agreeing, counted
 from reput.core import Queue, facts_of
 from reput.engine.five.rocksdb_layout import RocksPlanTask, rocksdb_layout
 from reput.engine.five.rocksdb_tables import RocksTableWritten, write_rocksdb_table
@@ -70,12 +71,13 @@ class DatabaseBuild:
         report.queue_entries_dropped = replaced.total() + refused
         if old_entries:
             report.note(
-                f"{old_entries:,} entries in the old database lead to messages that cannot be read; they were kept"
+                f"{counted(old_entries, 'entry', 'entries')} of unreadable messages {agreeing(old_entries, 'was')} "
+                "kept from the old database"
             )
         if refused:
             report.note(
-                f"{refused:,} messages have no entry: they had none before, and another message has the "
-                f"queue offset that they state"
+                f"{counted(refused, 'message', verb='has')} no entry, as before, because another message has "
+                "the stated queue offset"
             )
         if facts_of(report.store).has_queue_files:
             staged = [self._staging.scanned / name for name in log.staged]
@@ -83,13 +85,15 @@ class DatabaseBuild:
             report.queue_entries_renumbered = sum(renumbered.values())
             if renumbered:
                 report.note(
-                    f"{report.queue_entries_renumbered:,} entries have other numbers than in the ConsumeQueue "
-                    f"files, {some_names(renumbered)}: like a 5.3 broker, RocksDB stores them under the queue offsets "
+                    f"{counted(report.queue_entries_renumbered, 'entry', 'entries', 'has')} another number than in "
+                    f"the ConsumeQueue files, {some_names(renumbered)}: like a 5.3 broker, RocksDB stores them "
+                    "under the queue offsets "
                     "of their messages; check the offsets that consumer groups have committed there"
                 )
         if replaced:
             report.note(
-                f"{replaced.total():,} entries have no place, {some_names(replaced)}: a later message has the same "
+                f"{counted(replaced.total(), 'entry', 'entries', 'has')} no place, {some_names(replaced)}: a later "
+                "message has the same "
                 "queue offset; a 5.3 broker also keeps only the later entry"
             )
         expired = dict(expired_queue_ends(self._output, log.begin))
@@ -100,7 +104,7 @@ class DatabaseBuild:
         expired = {queue: place for queue, place in expired.items() if queue not in newest}
         if expired:
             report.note(
-                f"the end positions of {len(expired)} queues without a message in the CommitLog were kept"
+                f"the end positions of {counted(len(expired), 'queue')} without a message in the CommitLog were kept"
             )
         ends = {
             end_key(*queue): encode_end(*place) for queue, place in {**newest, **expired}.items()

@@ -25,6 +25,7 @@ from reput.format.commit_log import (
 )
 from reput.format.consume_queue import ENTRY_BYTES, decode_entry
 from reput.format.file_names import TIERED_FOLDER, TIERED_INDEX_FOLDER, parse_queue_id
+from reput.format.message_id import spellings
 from reput.format.tiered import (
     COMMIT_LOG,
     CONSUME_QUEUE,
@@ -311,13 +312,19 @@ class TieredStore:
         return [queue.get(offset) for offset in range(max(queue_offset, queue.min_offset), stop)]
 
     def query(self, topic: str, key: str, scan: bool = False) -> list[LocatedRecord]:
-        """Return messages of a topic that have this key, newest first, through the uploaded index.
+        """Return messages of a topic that have this key or unique key, newest first, through the uploaded index.
+
+        If no message has an id in lower case, the id in upper case is searched.
 
         The newest file of the index is not uploaded: it exists only in the broker's own folder. So the newest messages
         may be missed. With `scan`, all messages of the topic are compared instead, and no uploaded message is missed.
 
         Raises StoreAccessError.
         """
+        answers = (self._query(topic, spelling, scan) for spelling in spellings(key))
+        return next(filter(None, answers), [])
+
+    def _query(self, topic: str, key: str, scan: bool) -> list[LocatedRecord]:
         predicate = KeyPredicate(topic, key)
         queues = {
             (posixpath.dirname(posixpath.dirname(q.log.folder)), q.queue_id): q

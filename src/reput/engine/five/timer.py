@@ -22,7 +22,14 @@ from reput.format.file_names import (
     TIMER_LOG_FOLDER,
     parse_offset_file_name,
 )
-from reput.format.properties import REAL_TOPIC, TIMER_OUT_MS, TIMER_RECALLED, TIMER_TOPIC
+from reput.format.message_id import spellings
+from reput.format.properties import (
+    REAL_TOPIC,
+    TIMER_OUT_MS,
+    TIMER_RECALLED,
+    TIMER_TOPIC,
+    index_keys,
+)
 from reput.format.rocksdb_state import TimelineItem
 from reput.format.timer_log import (
     TIMER_UNIT_BYTES,
@@ -68,6 +75,18 @@ class TimedMessage:
     def real_topic(self) -> str | None:
         """Return the topic to which the message is delivered; None if unknown."""
         return None if self.message is None else self.message.properties.get(REAL_TOPIC)
+
+    def has_key(self, key: str) -> bool:
+        """Return whether this is a message with the key or unique key, or the recall of one with the unique key.
+
+        An id may be in lower case. The keys of a message that the log no longer has are unknown, except its unique key
+        in RocksDB.
+        """
+        keys = {_unique_key(self)}
+        if self.message is not None:
+            properties = self.message.properties
+            keys |= {*index_keys(properties), properties.get(TIMER_RECALLED, "").partition("+")[2]}
+        return not keys.isdisjoint(spellings(key))
 
 
 class Timers:

@@ -13,7 +13,7 @@ from pathlib import Path
 from posixpath import join
 from typing import Literal, NamedTuple, Protocol, cast
 
-from reput.base import Progress, Result, Runner, StoreConfig, Task, now_ms, silent
+from reput.base import Progress, Result, Runner, StoreConfig, Task, counted, now_ms, silent
 from reput.core import (
     KEPT_BY,
     CommitLogFile,
@@ -525,11 +525,14 @@ class _Rebuild:
         report.messages, report.keys, report.damage = log.messages, log.keys, log.damage
         if misplaced := log.misplaced:
             report.note(
-                f"{misplaced} messages state a physical offset other than their position; they are indexed as they "
-                "state"
+                f"{counted(misplaced, 'message', verb='states')} a physical offset other than its position, and is "
+                "indexed at "
+                "the stated offset"
             )
         if bad_multi := sum(split.bad_multi for split in log.splits):
-            report.note(f"{bad_multi} messages have an invalid INNER_MULTI_QUEUE_OFFSET property")
+            report.note(
+                f"{counted(bad_multi, 'message', verb='has')} an invalid INNER_MULTI_QUEUE_OFFSET property"
+            )
 
     def _write(self, log: LogSummary) -> dict[str, Proof | str]:
         """Write the new files into staging.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from reput.base import Result, StoreConfig, Task, counted
+from reput.base import Result, StoreConfig, Task, agreeing, counted
 from reput.core import (
     LastEntry,
     Queue,
@@ -190,7 +190,8 @@ class FileQueues:
             )
         if old_entries:
             report.note(
-                f"{old_entries:,} entries in the old ConsumeQueues lead to messages that cannot be read; they were kept"
+                f"{counted(old_entries, 'entry', 'entries')} of unreadable messages {agreeing(old_entries, 'was')} "
+                "kept from the old ConsumeQueues"
             )
         if report.queue_entries_dropped:
             report.note(
@@ -221,7 +222,8 @@ class FileQueues:
         count = report.queue_entries_renumbered = sum(renumbered.values())
         if renumbered:
             report.note(
-                f"{count:,} entries have other numbers than in {form.title}, {some_names(renumbered)}: like a 5.3 "
+                f"{counted(count, 'entry', 'entries', 'has')} another number than in {form.title}, "
+                f"{some_names(renumbered)}: like a 5.3 "
                 "broker, files have the entries in the order of dispatch, without gaps; move the offsets that consumer "
                 "groups have committed there"
             )
@@ -237,7 +239,9 @@ class FileQueues:
         if self._batch_topics:
             count += keep_expired_queues(output, new, log.begin, BATCH_QUEUE_FOLDER)
         if count:
-            report.note(f"{count} queues without a message in the CommitLog were kept as they are")
+            report.note(
+                f"{counted(count, 'queue')} without a message in the CommitLog {agreeing(count, 'was')} kept unchanged"
+            )
         queues = set(read_plan(str(self._staging.plan)).queues)
         converted, lost, title = 0, 0, ""
         if (form := facts_of(output).queue_form) is not None:
@@ -253,13 +257,15 @@ class FileQueues:
             converted += 1
         if converted:
             report.note(
-                f"{converted} queues without a message in the CommitLog keep their queue offsets: their last "
-                f"entries were copied from {title}"
+                f"the last entries of {counted(converted, 'queue')} without a message in the CommitLog were copied "
+                "from "
+                f"{title}, so queue offsets continue"
             )
         if lost:
             report.note(
-                f"{lost} queues without a message in the CommitLog were in {title} only; their "
-                f"queue offsets restart at 0"
+                f"{counted(lost, 'queue')} without a message in the CommitLog existed in {title} only; queue "
+                "offsets there "
+                f"restart at 0"
             )
 
     def _can_convert(self, last: LastEntry, log_begin: int) -> bool:

@@ -109,8 +109,9 @@ def _damage_in_words(report: RebuildReport) -> str:
     if not report.damage:
         return "none"
     lost = sum(damage.length for damage in report.damage)
-    places = "1 place" if len(report.damage) == 1 else f"{len(report.damage):,} places"
-    return f"{places}, {lost:,} bytes of the CommitLog could not be read"
+    return (
+        f"{counted(len(report.damage), 'place')}, {lost:,} bytes of the CommitLog could not be read"
+    )
 
 
 def damage_lines(damage: Sequence[Finding]) -> Iterator[str]:
@@ -154,7 +155,7 @@ class FollowReport(Report):
             return
         yield (
             f"Followed the CommitLog to {self.position:,}: {printable(self.output)} has every message before that. "
-            f"{self.messages:,} messages, {self.keys:,} keys since the start."
+            f"{counted(self.messages, 'message')}, {counted(self.keys, 'key')} since the start."
         )
         if self.expired_files:
             yield (

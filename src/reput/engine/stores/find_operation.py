@@ -13,6 +13,7 @@ from reput.base import (
     Report,
     Time,
     checked,
+    counted,
     format_time,
     one_line,
     optional_milliseconds,
@@ -98,7 +99,7 @@ class FindReport(Report):
     def headline(self) -> str:
         count, stores = len(self.messages), len({message.store for message in self.messages})
         total = self.total()
-        text = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
+        text = counted(count, "message") if count else "No message"
         if len(self.answers) > 1:
             text += f" in {stores:,} of" if count else " in"
             text += f" {stores_in_words(len(self.answers))}"
@@ -125,7 +126,7 @@ class FindReport(Report):
         for answer in self.answers:
             if answer.report is not None and answer.report.messages:
                 count = len(answer.report.messages)
-                text = f"{count:,} message{'' if count == 1 else 's'}"
+                text = counted(count, "message")
                 if counts[answer.store] < count:
                     text += f", {count - counts[answer.store]:,} not shown (older, or in a replica)"
                 yield f"{answer.store}: {text}; {_in_words([answer.report])}."

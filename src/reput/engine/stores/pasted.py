@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from reput.base import Finding
+from reput.base import Finding, counted
 from reput.core import MessageStore, coverage_of_id, finding_of
 from reput.errors import FormatError, MessageNotFoundError, UsageError
 from reput.format.commit_log import MessageExt
@@ -77,11 +77,11 @@ def understood(given: str) -> Pasted:
             key = word.strip(_AROUND)
             if key and not key.endswith(_CUT_OFF):
                 keys[key] = None
-    for key in list(keys):
-        keys |= dict.fromkeys(spellings(key))
+    keys = dict.fromkeys(spellings(*keys))
     if len(keys) > MOST_KEYS:
         raise UsageError(
-            f"{len(keys)} keys; at most {MOST_KEYS} are searched at once", arguments=["key"]
+            f"{counted(len(keys), 'key')}; at most {MOST_KEYS} are searched at once",
+            arguments=["key"],
         )
     return Pasted(
         tuple(keys) or (text,),

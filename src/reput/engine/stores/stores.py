@@ -26,7 +26,7 @@ from typing import (
     overload,
 )
 
-from reput.base import Finding, Kind, Report, Runner, SerialRunner, Severity, printable
+from reput.base import Finding, Kind, Report, Runner, SerialRunner, Severity, counted, printable
 from reput.core import NamedStore as NamedStore
 from reput.core import find_replicas, find_stores, log_bytes, split_logs, with_logs
 from reput.engine.stores.journal import Journal
@@ -354,7 +354,7 @@ def open_named(store: NamedStore, **reading: Any) -> MessageStore:
 
 def stores_in_words(count: int) -> str:
     """Return a number of stores in words, as in `1 store` or `12 stores`."""
-    return f"{count:,} store{'' if count == 1 else 's'}"
+    return counted(count, "store")
 
 
 def over_stores(

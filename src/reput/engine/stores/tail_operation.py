@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Unpack
 
-from reput.base import Finding, Report, checked, printable
+from reput.base import Finding, Report, checked, counted, printable
 from reput.core import LogTail, ReaderOptions, TailFilter, message_lines, wanted_tags
 from reput.engine.messages import message_fields
 from reput.engine.stores.opening import open_store
@@ -29,7 +29,7 @@ class TailReport(Report):
     @property
     def headline(self) -> str:
         count = len(self.messages)
-        return f"{count:,} message{'' if count == 1 else 's'}"
+        return counted(count, "message")
 
     def __len__(self) -> int:
         return len(self.messages)

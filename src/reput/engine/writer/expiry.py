@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
+from reput.base import counted
 from reput.core import (
     FILE_FORM,
     CommitLogFile,
@@ -102,7 +103,7 @@ class ExpiryReport:
     def __str__(self) -> str:
         return (
             f"{len(self.log_files)} CommitLog files, {len(self.queue_files)} ConsumeQueue files, "
-            f"{len(self.index_files)} IndexFiles, {self.freed_bytes:,} bytes; "
+            f"{counted(len(self.index_files), 'IndexFile')}, {self.freed_bytes:,} bytes; "
             f"the log begins at {self.log_begin}"
         )
 

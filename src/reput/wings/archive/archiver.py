@@ -192,8 +192,8 @@ class _Archiver:
         archived, current = manifest.settings.get(name, 300_000), now.get(name, 300_000)
         if archived != current:
             raise UsageError(
-                f"{self._place}: is the archive of a store with {archived:,} entries per ConsumeQueue file, "
-                f"not {current:,}"
+                f"{self._place}: is the archive of a store with another size of ConsumeQueue files, in "
+                f"entries: {archived:,}, not {current:,}"
             )
 
     def _check_continues(self, manifest: Manifest, files: list[CommitLogFile]) -> None:

@@ -27,6 +27,7 @@ from reput.format.commit_log import (
 )
 from reput.format.erasure import KEPT_PROPERTIES
 from reput.format.file_names import COMMIT_LOG_FOLDER
+from reput.format.message_id import spellings
 from reput.format.properties import (
     CLUSTER,
     INTERNAL_TOPICS,
@@ -72,8 +73,8 @@ def copy_messages(
 ) -> RestoreReport:
     """Copy messages that have one of these topics and one of these keys into a new store.
 
-    Without topics, messages of all topics match; without keys, messages with any key or none. `reput.restore` calls
-    this function if it gets topics or keys.
+    Without topics, messages of all topics match; without keys, messages with any key or none. Ids may be in lower case.
+    `reput.restore` calls this function if it gets topics or keys.
     """
     target = Path(destination)
     check_empty(target)
@@ -85,7 +86,9 @@ def copy_messages(
     with new_store(target) as new:
         # Delete the log that an earlier, killed run has written. Otherwise, its messages would be in the copy twice.
         new.keep_only([])
-        copied, left_out, log_end = _copy(rows, new.folder, config, keys, archive, progress)
+        copied, left_out, log_end = _copy(
+            rows, new.folder, config, spellings(*keys), archive, progress
+        )
         progress("move", 0, 1)
         new.finish([COMMIT_LOG_FOLDER])
     files = len(list((target / COMMIT_LOG_FOLDER).iterdir()))

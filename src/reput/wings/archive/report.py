@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reput.base import Report, counted, format_size, printable
+from reput.base import Report, agreeing, counted, format_size, printable
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -161,14 +161,16 @@ class RestoreReport(Report):
 
     def lines(self) -> Iterator[str]:
         if self.is_filtered:
-            yield f"Copied {self.messages:,} messages of {printable(self.archive)} to {printable(self.store)}"
+            yield f"Copied {counted(self.messages, 'message')} of {printable(self.archive)} to {printable(self.store)}"
             yield f"  log       {format_size(self.log_bytes)}"
             if self.left_out:
-                records = f"{self.left_out:,} records of a broker's internal topics, or of open transactions,"
-                yield f"note: {records} were not copied"
+                records = f"{counted(self.left_out, 'record')} of a broker's internal topics, or of open transactions,"
+                yield f"note: {records} {agreeing(self.left_out, 'was')} not copied"
             return
         yield f"Restored {counted(self.files, 'log file')} of {printable(self.archive)} to {printable(self.store)}"
         yield f"  messages  {self.messages:,}"
         yield f"  log       {format_size(self.log_bytes)}, from {self.begin:,} to {self.end:,}"
         if self.offsets_reset:
-            yield f"note: {self.offsets_reset:,} committed offsets beyond the end of their queue were lowered to it"
+            offsets = counted(self.offsets_reset, "committed offset")
+            was = agreeing(self.offsets_reset, "was")
+            yield f"note: {offsets} beyond the end of a queue {was} lowered to it"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from threading import BoundedSemaphore
 from weakref import WeakValueDictionary
 
-from reput.base import did_you_mean, one_line
+from reput.base import counted, did_you_mean, one_line
 from reput.core import MissingStore, SharedStore, body_preview, coverage_in_words
 from reput.errors import ReputError
 from reput.format.commit_log import MessageExt
@@ -285,8 +285,7 @@ class Results:
 
     def _in_words(self) -> Iterator[str]:
         if self.without:
-            stores = "1 store has" if self.without == 1 else f"{self.without:,} stores have"
-            yield f"{stores} no such message."
+            yield f"{counted(self.without, 'store', verb='has')} no such message."
         if self._log_bytes:
             scanned = f", {self._scanned_bytes:,} of them message by message" * bool(
                 self._scanned_bytes

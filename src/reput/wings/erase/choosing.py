@@ -24,6 +24,7 @@ from reput.engine.messages import CORRUPT_REASON
 from reput.engine.tables import IndexBesideLog, dataset
 from reput.errors import StoreError, UsageError
 from reput.format.commit_log import SYS_FLAG_COMPRESSED, SYS_FLAG_INNER_BATCH
+from reput.format.message_id import spellings
 from reput.format.pop import REVIVE_TOPIC_PREFIX
 from reput.format.properties import (
     DEAD_LETTER_ORIGIN_ID,
@@ -54,7 +55,8 @@ class Choice:
 
     Attributes:
         topics: Topics of the messages to erase; empty for all topics.
-        keys: Keys or unique keys, of which a message must have one; empty for all messages.
+        keys: Keys or unique keys, of which a message must have one; empty for all messages. Unique keys may be in
+            lower case.
         query: An SQL92 expression of RocketMQ that the properties must match.
         begin_ms, end_ms: Earliest and latest store time, in ms since 1970.
     """
@@ -64,6 +66,11 @@ class Choice:
     query: str | None = None
     begin_ms: int | None = None
     end_ms: int | None = None
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Return the keys, and each id in upper case."""
+        return spellings(*self.keys)
 
     def check(self) -> None:
         """Raise UsageError if there is no condition, or a condition is invalid."""
@@ -92,9 +99,10 @@ class Choice:
                 if bound is not None:
                     met &= _mask(compare(times, pa.scalar(bound * 1000, pa.int64())))
         if self.keys:
-            keys = pa.array(self.keys, pa.string())
+            # In KEYS, case matters: a text in another case is another key.
+            keys, ids = (pa.array(texts, pa.string()) for texts in (self.keys, self.ids))
             met &= _has_a_value(rows.column("keys"), keys) | _has_a_value(
-                rows.column("unique_keys"), keys
+                rows.column("unique_keys"), ids
             )
         if self.query is not None and met.any():
             met[met] = _matching(rows.filter(pa.array(met)).column("properties"), self.query)
@@ -315,7 +323,7 @@ class Chooser:
         if not self._choice.keys:
             return
         with IndexBesideLog(log) as index:
-            keyed = index.find_by_key(self._choice.topics or None, self._choice.keys)
+            keyed = index.find_by_key(self._choice.topics or None, self._choice.ids)
         for lost in () if keyed is None else keyed.damage:
             raise self._refused(lost.start, lost.detail)
 

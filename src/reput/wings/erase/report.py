@@ -105,9 +105,10 @@ class EraseReport(Report):
             yield f"Erased {what} of {printable(self.source)}{into}"
         for part in self.messages:
             yield f"  {part.messages:>9,}  {part.role.replace('_', ' '):<11}  {printable(part.topic)}"
-        yield f"  {self.records:,} records, {format_size(self.record_bytes)}, in {counted(self.files, 'log file')}"
+        records, files = counted(self.records, "record"), counted(self.files, "log file")
+        yield f"  {records}, {format_size(self.record_bytes)}, in {files}"
         if self.bare:
-            yield f"note: {self.bare:,} messages are too short for a tombstone; their bodies are zeros"
+            yield f"note: {counted(self.bare, 'message', verb='is')} too short for a tombstone, with zeros as body"
         for mention in self.mentions:
             is_single = mention.records == 1
             what = counted(mention.records, "other record")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, Unpack
 
-from reput.base import Report, aligned, checked, format_duration, one_line
+from reput.base import Report, aligned, checked, counted, format_duration, one_line
 from reput.core import ReaderOptions
 from reput.engine.stores import open_store, takes_stores
 from reput.errors import UsageError
@@ -34,8 +34,8 @@ class LagReport(Report):
     def headline(self) -> str:
         total = sum(queue.lag or 0 for queue in self.queues)
         unknown = sum(queue.problem is not None for queue in self.queues)
-        more = "" if not unknown else f", unknown in {unknown:,} queue{'s' * (unknown != 1)}"
-        return f"{len(self.queues):,} queues, {total:,} messages behind{more}"
+        more = f", unknown in {counted(unknown, 'queue')}" if unknown else ""
+        return f"{counted(len(self.queues), 'queue')}, {counted(total, 'message')} behind{more}"
 
     @property
     def is_complete(self) -> bool:

@@ -213,7 +213,10 @@ def _transactions(store: str, as_json: bool, **opening: Any) -> int:
 @state_command.command(
     "timer",
     short_help="List the messages that wait in a broker's timer (5.x).",
-    epilog="\b\nExamples:\n  reput state timer /data/store\n  reput state timer /data/store --all --format jsonl",
+    epilog="\b\nExamples:"
+    "\n  reput state timer /data/store"
+    "\n  reput state timer /data/store --key order-100377"
+    "\n  reput state timer /data/store --all --format jsonl",
 )
 @read_store_argument
 @click.option(
@@ -222,9 +225,14 @@ def _transactions(store: str, as_json: bool, **opening: Any) -> int:
     is_flag=True,
     help="Also list delivered and recalled messages, and recalls.",
 )
+@click.option(
+    "--key",
+    metavar="K",
+    help="List all messages with this key or unique key, in any state, and their recalls.",
+)
 @reader_options
 @report_format("jsonl", "Output format; jsonl has one message per line.")
-def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
+def _timer(store: str, take_all: bool, key: str | None, as_json: bool, **opening: Any) -> int:
     """List the messages that wait in the timer of STORE, with their due times.
 
     The messages are read from timerlog/. A 5.4 broker may keep them in RocksDB instead, which is read as well
@@ -236,11 +244,17 @@ def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     offset and physical offset belong to the record in the topic rmq_sys_wheel_timer. A message that waits
     but that the log no longer has is `lost`.
 
-    Exits with 1 if no message waits, and with 3 if a part of the timer log could not be read, or messages are lost.
+    Exits with 1 if no message waits or has the --key, and with 3 if a part of the timer log could not be read, or
+    messages are lost.
     """
     with open_from(store, **opening) as reader:
         timers = Timers(reader)
-        units = [timed for timed in timers if take_all or timed.state in (*WAITING, LOST)]
+        units = [
+            timed
+            for timed in timers
+            if (take_all or key is not None or timed.state in (*WAITING, LOST))
+            and (key is None or timed.has_key(key))
+        ]
     units.sort(key=lambda timed: timed.unit.due)
     if as_json:
         print_json_lines(
@@ -270,7 +284,8 @@ def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
             ),
         )
     else:
-        click.echo("No message in the timer." if take_all else "No message waits.")
+        nothing = "No message in the timer." if take_all else "No message waits."
+        click.echo(nothing if key is None else "No message in the timer has this key.")
     return _exit_code(units, timers.damage)
 
 
@@ -341,8 +356,8 @@ def _faults(store: str, as_json: bool, **opening: Any) -> int:
     """Find traces of known faults of brokers in STORE, with their versions and the affected messages.
 
     The faults are: timers that were rolled again and again, transactions that were committed twice, and popped messages
-    that were lost. The newest 100,000 messages in each queue of the broker's own topics are read. Duplicate index
-    entries after a recovery are found by `reput check`.
+    that were lost. The newest 100,000 messages in each queue of the broker's own topics are read. `reput check` reports
+    them as well, if the store is not damaged, and duplicate index entries after a recovery.
 
     Exits with 0 if no trace was found, and with 5 otherwise.
     """

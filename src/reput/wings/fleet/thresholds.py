@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reput.base import Finding, Kind, format_days, format_duration, format_size
+from reput.base import Finding, Kind, counted, format_days, format_duration, format_size
 from reput.errors import UsageError
 from reput.wings.fleet.figures import Figures
 
@@ -90,7 +90,7 @@ class Thresholds:
             lag, age_s = group.lag_messages, group.lag_seconds
             detail = None
             if self.max_lag is not None and lag is not None and lag > self.max_lag:
-                detail = f"{group.group} has not consumed {lag:,} messages; the limit is {self.max_lag:,}"
+                detail = f"{group.group} has not consumed {counted(lag, 'message')}; the limit is {self.max_lag:,}"
             elif most_s is not None and age_s is not None and age_s > most_s:
                 limit = format_duration(int(most_s * 1000))
                 age = format_duration(int(age_s * 1000))

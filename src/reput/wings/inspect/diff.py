@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from reput.base import counted
 from reput.core import (
     IndexEntries,
     IndexFileReader,
@@ -163,7 +164,11 @@ def _note(
     if count <= 0:
         return
     if difference.room(Part.QUEUE_ENTRY, what) > 0:
-        more = f"{count:,} entries from there on" if what is not What.DIFFERENT else detail
+        more = (
+            f"{counted(count, 'entry', 'entries')} from there on"
+            if what is not What.DIFFERENT
+            else detail
+        )
         place = f"{queue[0]}, queue {queue[1]}, queue offset {number}"
         difference.examples.append(Example(Part.QUEUE_ENTRY, what, place, detail=more))
     difference.add(Part.QUEUE_ENTRY, what, count)
@@ -226,7 +231,7 @@ def _compare_headers(stores: Stores, difference: Difference) -> None:
     files = [store.index.current() for store in stores]
     if len(files[0]) != len(files[1]):
         difference.add(Part.HEADER, What.DIFFERENT, 1)
-        detail = f"{len(files[0])} IndexFiles, but {len(files[1])}"
+        detail = f"{counted(len(files[0]), 'IndexFile')}, but {len(files[1])}"
         difference.examples.append(Example(Part.HEADER, What.DIFFERENT, "index/", detail=detail))
         return
     for left, right in zip(*files, strict=True):

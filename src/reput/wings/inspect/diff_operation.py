@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Unpack
 
-from reput.base import Report, checked, printable
+from reput.base import Report, agreeing, checked, counted, printable
 from reput.core import ReaderOptions
 from reput.engine.stores import open_store
 from reput.errors import UsageError
@@ -168,11 +168,13 @@ def _remarks(difference: Difference) -> list[str]:
     ):
         if before:
             lines.append(
-                f"{before:,} messages of {name} precede the beginning of {opposite}, where they have probably expired."
+                f"{counted(before, 'message')} of {name} {agreeing(before, 'precedes')} the beginning of {opposite}, "
+                "probably because of expiry."
             )
         if after:
             lines.append(
-                f"{after:,} messages of {name} follow the end of {opposite}: {opposite} is older, or was truncated."
+                f"{counted(after, 'message')} of {name} {agreeing(after, 'follows')} the end of {opposite}: "
+                f"{opposite} is older, or was truncated."
             )
     return lines + [f"Note: {note}." for note in difference.notes]
 

@@ -86,10 +86,11 @@ def _(store: StoreInspection) -> Pairs:
     topics = len({queue.topic for queue in store.queues})
     messages = sum(queue.messages for queue in store.queues)
     entries = sum(file.entries for file in store.index_files)
+    queues = counted(len(store.queues), "queue")
     contents = {
         "commitlog": f"offsets {store.log_begin:,} to {store.log_end:,}",
-        "consumequeue": f"{messages:,} messages, {len(store.queues):,} queues, {topics:,} topics",
-        "index": f"{entries:,} entries",
+        "consumequeue": f"{counted(messages, 'message')}, {queues}, {counted(topics, 'topic')}",
+        "index": counted(entries, "entry", "entries"),
     }
     labels = {BATCH_QUEUE_FOLDER: "batch queues", EXTENSION_FOLDER: "extensions"}
     if store.log != "one folder":
@@ -145,9 +146,15 @@ def _(log: CommitLogInspection) -> Pairs:
     if kinds:
         yield "transactions", ", ".join(kinds)
     if log.misplaced:
-        yield "misplaced", f"{log.misplaced:,} records state a wrong physical offset"
+        yield (
+            "misplaced",
+            f"{counted(log.misplaced, 'record', verb='states')} a wrong physical offset",
+        )
     if log.wrong_bodies:
-        yield "wrong bodies", f"{log.wrong_bodies:,} bodies do not match their CRC"
+        yield (
+            "wrong bodies",
+            f"{counted(log.wrong_bodies, 'body', 'bodies', 'does')} not match the CRC",
+        )
 
 
 @tables.register
@@ -158,7 +165,7 @@ def _(log: CommitLogInspection) -> list[Table]:
 
 @values.register
 def _(queue: BatchQueueInspection) -> Pairs:
-    yield "size", f"{queue.size_bytes:,} bytes, room for {queue.room:,} entries"
+    yield "size", f"{queue.size_bytes:,} bytes, room for {counted(queue.room, 'entry', 'entries')}"
     yield "entries", f"{queue.entries:,} written"
     if queue.begin is not None and queue.end is not None:
         numbers = f"queue offsets {queue.first_message:,} to {queue.next_message:,}"
@@ -168,13 +175,13 @@ def _(queue: BatchQueueInspection) -> Pairs:
 
 @values.register
 def _(queue: ConsumeQueueInspection) -> Pairs:
-    yield "size", f"{queue.size_bytes:,} bytes, room for {queue.room:,} entries"
+    yield "size", f"{queue.size_bytes:,} bytes, room for {counted(queue.room, 'entry', 'entries')}"
     first = f", the first is number {queue.first_entry:,}" if queue.first_entry is not None else ""
     yield "entries", f"{queue.entries:,} written{first}"
     if queue.pre_blank:
         yield (
             "pre-blank",
-            f"{queue.pre_blank:,} entries fill the file up to the beginning of the queue",
+            f"{counted(queue.pre_blank, 'entry', 'entries', 'fills')} the file up to the beginning of the queue",
         )
     if queue.begin is not None and queue.end is not None:
         yield "leads to", f"CommitLog {queue.begin:,} to {queue.end:,}"
@@ -216,7 +223,7 @@ def _(index: IndexInspection) -> Pairs:
         share = f"{index.used_slots:,} of {index.hash_slots:,} ({100 * index.slot_load:.1f} %)"
         yield "slots used", f"{share}, {mean:.2f} entries each"
     if index.unreachable:
-        yield "unreachable", f"{index.unreachable:,} entries are on no chain"
+        yield "unreachable", f"{counted(index.unreachable, 'entry', 'entries', 'is')} on no chain"
 
 
 @tables.register

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from reput.base import format_time, printable
+from reput.base import counted, format_time, printable
 from reput.cli import FOUND, NOT_FOUND
 from reput.core import IndexGeometry
 from reput.errors import UsageError
@@ -69,7 +69,7 @@ def print_chain(file: IndexFileAt, text: str, as_json: bool) -> int:
         click.echo(f"key hash {chain.key_hash}, slot {slot} at byte {at}, newest item {newest}")
     _print(counted_rows(), line, _ITEM.format(*_ITEM_NAMES), as_json)
     if not as_json:
-        click.echo(f"{matches} {'item has' if matches == 1 else 'items have'} the key's hash (*)")
+        click.echo(f"{counted(matches, 'item', verb='has')} the key's hash (*)")
     return FOUND if matches else NOT_FOUND
 
 
@@ -124,11 +124,10 @@ def _entry_line(row: EntryRow) -> str:
 
 def _meaning(row: EntryRow) -> Iterator[str]:
     if row.state != "entry":
-        word = "entry" if row.messages == 1 else "entries"
-        yield f"{row.messages:,} {row.state} {word}"
+        yield counted(row.messages, f"{row.state} entry", f"{row.state} entries")
         return
     if row.messages > 1:
-        yield f"{row.messages:,} messages"
+        yield counted(row.messages, "message")
     if row.tag is not None:
         yield f"tag {printable(row.tag)}"
     if row.due is not None:

@@ -11,6 +11,7 @@ from reput.base import (
     Report,
     aligned,
     checked,
+    counted,
     format_days,
     format_duration,
     format_size,
@@ -49,7 +50,9 @@ class StatsReport(Report):
         figures = self.figures
         size, topics = format_size(figures.size_bytes), len(figures.topics)
         least = "" if self.is_complete else "at least "
-        return f"{least}{figures.messages:,} messages in {topics:,} topics, {size}"
+        return (
+            f"{least}{counted(figures.messages, 'message')} in {counted(topics, 'topic')}, {size}"
+        )
 
     def lines(self) -> Iterator[str]:
         return figure_lines(self.figures)
@@ -83,8 +86,11 @@ def figure_lines(figures: StoreFigures) -> Iterator[str]:
     batches = ""
     if figures.inner_batches:
         batches = f" ({figures.inner_batches:,} of them inner batches of several)"
-    name, entries = printable(figures.store), f"{figures.index_entries:,} index entries"
-    yield f"{name}: {figures.messages:,} messages{batches}, {size}, {entries}"
+    name, entries = (
+        printable(figures.store),
+        counted(figures.index_entries, "index entry", "index entries"),
+    )
+    yield f"{name}: {counted(figures.messages, 'message')}{batches}, {size}, {entries}"
     if figures.damage:
         lost = format_size(sum(finding.length for finding in figures.damage))
         yield f"The figures are incomplete: {lost} of the log could not be read, and are not counted."
@@ -189,7 +195,8 @@ def _coverage(figures: StoreFigures) -> str:
     coverage = figures.coverage
     share = coverage.indexed_bytes / coverage.log_bytes if coverage.log_bytes else 0.0
     return (
-        f"{coverage.files:,} IndexFiles cover {share:.1%} of the log, {coverage.spot_checked_files:,} of them "
+        f"{counted(coverage.files, 'IndexFile', verb='covers')} {share:.1%} of the log, "
+        f"{coverage.spot_checked_files:,} of them "
         f"only spot-checked; a query reads the rest message by message."
     )
 

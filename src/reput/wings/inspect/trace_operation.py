@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
-from reput.base import Finding, Report, checked, printable
+from reput.base import Finding, Report, checked, counted, printable
 from reput.core import MessageStore, ReaderOptions, find_replicas
 from reput.engine.stores import StoreAnswer, Stores, open_named, stores_of
 from reput.errors import ReputError, StoreError, UsageError
@@ -44,7 +44,7 @@ class TraceReport(Report):
 
     @property
     def headline(self) -> str:
-        return f"{len(self.life.events):,} records in {len(self.stores):,} stores"
+        return f"{counted(len(self.life.events), 'record')} in {counted(len(self.stores), 'store')}"
 
     def __len__(self) -> int:
         return len(self.life.events)

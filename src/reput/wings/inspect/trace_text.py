@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from reput.base import aligned, format_duration, one_line, printable, table_time
+from reput.base import aligned, counted, format_duration, one_line, printable, table_time
 from reput.core import coverage_in_words
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def life_lines(life: Life) -> Iterator[str]:
     if life.reasons:
         yield ""
     count = len(life.events)
-    yield f"{count:,} record{'' if count == 1 else 's'}." if count else "No message."
+    yield f"{counted(count, 'record')}." if count else "No message."
     if len(life.searched) == 1:
         yield from map(printable, searched_in_words(life.searched[0]))
         return
@@ -40,8 +40,7 @@ def life_lines(life: Life) -> Iterator[str]:
         else:
             log_sizes.append(searched.coverage.log.size_bytes)
     if log_sizes:
-        stores = "1 store" if len(log_sizes) == 1 else f"{len(log_sizes):,} stores"
-        yield f"{stores} without a record; {sum(log_sizes):,} bytes of log."
+        yield f"{counted(len(log_sizes), 'store')} without a record; {sum(log_sizes):,} bytes of log."
 
 
 def problems_of(life: Life) -> Iterator[str]:
@@ -104,7 +103,7 @@ def searched_in_words(searched: StoreCoverage) -> Iterator[str]:
         yield "There are more messages than --limit; only the newest were followed."
     if searched.unread:
         yield (
-            f"{searched.unread:,} messages of retry, dead letter, schedule and op queues were not read; "
+            f"Not read: {counted(searched.unread, 'message')} of retry, dead letter, schedule and op queues; "
             "raise --queue-messages to read them."
         )
     if searched.problems:

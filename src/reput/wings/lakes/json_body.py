@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from reput.base import counted
 from reput.kernels.json_text import MAX_DEPTH, are_objects, join_lines
 from reput.wings.lakes.body_shape import BodyShape, is_list
 from reput.wings.lakes.parsed_bodies import (
@@ -72,7 +73,7 @@ class _Bodies:
         )
         # With a row too many or too few, values would belong to the wrong bodies.
         if len(table) != len(rows):
-            raise pa.ArrowInvalid(f"{len(rows)} bodies were parsed into {len(table)} rows")
+            raise pa.ArrowInvalid(f"{len(rows)} bodies gave {counted(len(table), 'row')}")
         return table
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from reput.base import Finding, Runner, no_progress, waiting
+from reput.base import Finding, Runner, counted, no_progress, waiting
 from reput.core import (
     LogListing,
     NamedStore,
@@ -247,7 +247,7 @@ def _by_path(
         return find_logs(paths, options)
     if len(names) != len(paths) or len(set(names)) < len(names):
         raise UsageError(
-            f"names: pass one name for each of the {len(paths)} stores, all different",
+            f"names: pass one name for each of the {counted(len(paths), 'store')}, all different",
             arguments=["names"],
         )
     logs: dict[str, LogListing] = {}
@@ -255,7 +255,7 @@ def _by_path(
         sources = find_logs([path], options)
         if len(sources) != 1:
             raise UsageError(
-                f"names: {name} is given for {path}, which matches {len(sources)} stores; "
+                f"names: {name} is given for {path}, which matches {counted(len(sources), 'store')}; "
                 "pass the path and name of each store",
                 arguments=["names"],
             )

@@ -30,7 +30,7 @@ from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from reput.base import require
+from reput.base import counted, require
 from reput.errors import UsageError
 from reput.io import Scratch
 from reput.wings.lakes.body_decoders import BodyFields, UndecodableBodyError
@@ -241,7 +241,9 @@ def _found(descriptors: bytes, message: str, where: str) -> Descriptor:
     if len(fitting) != 1:
         names = ", ".join((fitting or names_of_messages)[:10]) or "none"
         problem = (
-            f"{len(fitting)} messages are called {message}" if fitting else f"no message {message}"
+            f"{counted(len(fitting), 'message', verb='is')} called {message}"
+            if fitting
+            else f"no message {message}"
         )
         raise _refused(where, f"{problem}; choose one of: {names}")
     return pool.FindMessageTypeByName(fitting[0])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from reput.base import counted
 from reput.errors import RejectedRowsError, UsageError
 from reput.wings.lakes.parsed_bodies import MOST_EXAMPLE_CHARACTERS, Misfit
 
@@ -48,7 +49,7 @@ def most_frequent(rows: Mapping[str, int], examples: Mapping[str, str]) -> Itera
         yield f"{reason} ({count:,}){example}"
     rest = often[_MOST_TOLD:]
     if rest:
-        yield f"and {len(rest):,} others ({sum(count for _, count in rest):,})"
+        yield f"and {counted(len(rest), 'other')} ({sum(count for _, count in rest):,})"
 
 
 class MostRejects:

@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from reput.base import Finding, Report, Sealable, ShownAsTable, format_size, printable
+from reput.base import (
+    Finding,
+    Report,
+    Sealable,
+    ShownAsTable,
+    agreeing,
+    counted,
+    format_size,
+    printable,
+)
 from reput.wings.lakes.reject_reasons import most_frequent
 
 _MOST_CHANGES = 20
@@ -94,14 +103,15 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
     if report.superseded:
         yield (
             "superseded",
-            f"{report.superseded:,} rows of the table, by newer messages of their keys",
+            f"{counted(report.superseded, 'row')} of the table, by newer messages of the same keys",
         )
     if report.rejects:
         yield "rejected rows", f"{report.rejects:,}; their column reason says why"
     if report.json_errors:
         yield (
             f"{encoding} errors",
-            f"{report.json_errors:,} rows; their column {report.body_column}_error says why",
+            f"{counted(report.json_errors, 'row')}; {agreeing(report.json_errors, 'its')} column "
+            f"{report.body_column}_error says why",
         )
     for reason in most_frequent(report.reasons, report.reason_examples):
         yield "reason", printable(reason)
@@ -121,8 +131,7 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
         yield "note", printable(note)
     lost = sum(damage.length for damage in (*report.damage, *report.missing))
     count = len(report.damage) + len(report.missing)
-    places = "1 place" if count == 1 else f"{count:,} places"
-    yield "damage", f"{places}, {lost:,} bytes lost" if count else "none"
+    yield "damage", f"{counted(count, 'place')}, {lost:,} bytes lost" if count else "none"
 
 
 def _where(report: ExportReport) -> str:
@@ -133,4 +142,4 @@ def _where(report: ExportReport) -> str:
 def _files(report: ExportReport) -> str:
     if not report.files and report.file_bytes:  # JSON Lines were written to a stream.
         return ""
-    return "1 file, " if report.files == 1 else f"{report.files:,} files, "
+    return f"{counted(report.files, 'file')}, "

@@ -55,7 +55,7 @@ from reput.engine.compare import (
     QueueSpan,
     Span,
 )
-from reput.engine.five import TimerLog
+from reput.engine.five import TimerLog, TimerWheel
 from reput.errors import StoreError
 from reput.format.file_names import INDEX_FOLDER, TIMER_LOG_FOLDER
 
@@ -141,8 +141,12 @@ def _partly_copied(store: CheckedStore) -> Iterator[Finding]:
 
 
 def _timers(store: CheckedStore) -> Iterator[Finding]:
-    """Yield findings about the timer log of a 5.x broker: units whose message the log does not have."""
-    if store.is_live or not (store.path / TIMER_LOG_FOLDER).is_dir():
+    """Yield findings about the timer of a 5.x broker: units whose message the log does not have, and wrong slots."""
+    if store.is_live:
+        return
+    if (wrong := TimerWheel(store.path).finding) is not None:
+        yield wrong
+    if not (store.path / TIMER_LOG_FOLDER).is_dir():
         return
     with MessageStore(store.path, config=store.config) as reader:
         timers = TimerLog(reader)

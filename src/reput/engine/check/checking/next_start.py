@@ -24,8 +24,15 @@ from reput.engine.check.checking.checkpoint import checkpoint_missing
 from reput.engine.check.checking.index_database import has_key_database
 from reput.errors import FormatError, MessageNotFoundError, StoreError
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, MessageExt
-from reput.format.file_names import ABORT_FILE, CONSUME_QUEUE_FOLDER, INDEX_FOLDER, is_folder_name
+from reput.format.file_names import (
+    ABORT_FILE,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+    TIMER_WHEEL_FILE,
+    is_folder_name,
+)
 from reput.format.properties import lite_topic_of
+from reput.format.timer_log import WHEEL_BYTES
 
 UNNOTICED = "does not notice it: it never verifies an IndexFile"
 
@@ -40,6 +47,7 @@ def next_start(store: CheckedStore, tables: Sequence[IndexTable]) -> Iterator[Fi
         )  # fmt: skip
         return
     yield from checkpoint_missing(store)
+    yield from _wheel_size(store)
     if not store.facts.has_abort:
         yield from _skipped(store)
         return
@@ -73,6 +81,19 @@ def next_start(store: CheckedStore, tables: Sequence[IndexTable]) -> Iterator[Fi
             cost=f"{counted(lost, 'key')} of messages before offset {again} will not be found by key",
             at_next_start=f"deletes the file and indexes again from {again} only",
         )  # fmt: skip
+
+
+def _wheel_size(store: CheckedStore) -> Iterator[Finding]:
+    """Yield a finding for a timer wheel (5.x) with which a broker does not start."""
+    path = store.path / TIMER_WHEEL_FILE
+    with suppress(FileNotFoundError):
+        size = path.stat().st_size
+        # A broker writes a new wheel if the file is missing or empty.
+        if size not in (0, WHEEL_BYTES):
+            yield Finding(
+                Kind.TIMER_WHEEL, str(path), f"has {size:,} bytes, not {WHEEL_BYTES:,}",
+                cost="a broker refuses the store", at_next_start="does not start",
+            )  # fmt: skip
 
 
 def absent(

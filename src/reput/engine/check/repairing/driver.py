@@ -30,6 +30,7 @@ from reput.engine.check.repairing.places import AtStep, Attempt, RepairPlaces, l
 from reput.engine.check.repairing.plan import Plan, Remaining, below
 from reput.engine.check.repairing.planning import IN_USE, check_unchanged, make_plan, refuse
 from reput.engine.check.run import check_store
+from reput.engine.five import TimerWheel
 from reput.engine.rebuild import STAGING_FOLDER, Only, expired_queues, rebuild_store
 from reput.errors import StoreAccessError, StoreError, StoreNotFoundError
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
@@ -99,6 +100,8 @@ def build(
     _rebuild(plan, new, runner, progress)
     _dispatch_rest(plan, new)
     at("rebuilt")
+    if plan.wheel:
+        TimerWheel(new).write()
     _write_checkpoint(plan, new)
     at("checkpoint written")
     _check(plan, new, runner, progress)

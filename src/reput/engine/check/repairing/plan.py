@@ -19,6 +19,7 @@ from reput.format.file_names import (
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
     QUEUE_FOLDERS,
+    TIMER_WHEEL_FILE,
     parse_offset_file_name,
 )
 from reput.io import TreeEntry
@@ -61,6 +62,7 @@ class Plan:
     backup         folder of the old state after the repair
     findings       findings of the check, including findings for information only
     queues, index  whether ConsumeQueues and IndexFiles are rebuilt
+    wheel          whether slots of the timer wheel are written
     dispatch_from  physical offset from which messages are dispatched to queues in RocksDB that are not rebuilt; None if
                    no messages are dispatched
     ranges         damaged ranges of the log that are filled
@@ -81,6 +83,7 @@ class Plan:
     remaining: list[Remaining] = field(default_factory=list)
     queues: bool = False
     index: bool = False
+    wheel: bool = False
     dispatch_from: int | None = None
     ranges: list[DamagedRange] = field(default_factory=list)
     cut_at: int | None = None
@@ -239,6 +242,8 @@ class _Steps:
             yield Step("rebuild", f"{INDEX_FOLDER}/", self._replaced(INDEX_FOLDER), why)
         why = self._why(Repair.CHECKPOINT) or ("to match the rest",)
         yield Step("write", CHECKPOINT_FILE, "", why)
+        if plan.wheel:
+            yield Step("write", TIMER_WHEEL_FILE, "the wrong slots", self._why(Repair.WHEEL))
         if self._store.facts.has_abort:
             yield Step("remove", ABORT_FILE, "", self._why(Repair.ABORT))
         yield from self._links()

@@ -31,7 +31,7 @@ from reput.io import DISK, Disk, FileReader, TreeEntry
 
 _SAMPLE_BYTES = 4 << 20
 # These repairs need no option.
-_ALWAYS = Repair.QUEUES | Repair.INDEX | Repair.CHECKPOINT | Repair.ABORT
+_ALWAYS = Repair.QUEUES | Repair.INDEX | Repair.CHECKPOINT | Repair.ABORT | Repair.WHEEL
 IN_USE = "a broker or another writer owns this store; stop it before a repair"
 
 
@@ -208,6 +208,7 @@ class _Planning:
         end = self._plan_log()
         plan.queues = self._has(Repair.QUEUES) or plan.changes_log
         plan.index = self._has(Repair.INDEX) or plan.changes_log
+        plan.wheel = self._has(Repair.WHEEL)
         known_offset = self._store.facts.known_offset
         if known_offset.is_stated and not plan.queues and 0 <= known_offset.physical_offset < end:
             plan.dispatch_from = known_offset.physical_offset

@@ -20,6 +20,7 @@ from reput.base import (
     Progress,
     Runner,
     StoreConfig,
+    agreeing,
     checked,
     counted,
     no_progress,
@@ -128,15 +129,15 @@ class Lookup(Closing):
         counts, coverage = self.answer.counts(), self.answer.coverage
         without = counts.rows - counts.found
         yield (
-            f"{counted(counts.rows, 'key')}: {counts.found:,} {'has' if counts.found == 1 else 'have'} messages, "
-            f"{counts.messages:,} in all; {without:,} {'has' if without == 1 else 'have'} none."
+            f"{counted(counts.rows, 'key')}: {counts.found:,} {agreeing(counts.found, 'has')} messages, "
+            f"{counts.messages:,} in all; {without:,} {agreeing(without, 'has')} none."
         )
         for store, coverage_of_store in zip(self.stores, coverage.stores, strict=True):
             lines = [*coverage_in_words(coverage_of_store), *map(str, coverage_of_store.unreadable)]
             yield from (line if len(self.stores) == 1 else f"{store}: {line}" for line in lines)
         yield from map(str, coverage.failed)
         for lost in coverage.lost:
-            keys = f"{len(lost.numbers):,} key{'' if len(lost.numbers) == 1 else 's'}"
+            keys = counted(len(lost.numbers), "key")
             yield f"An index range was not used for {keys}: {lost.problem}"
 
 

@@ -1,7 +1,8 @@
 """Stage the keys of a look-up in parts of some hundred thousand rows. Each part has two files.
 
 <name>.rows   the caller's rows, unchanged, with all columns
-<name>.keys   topic, key, time window and hash of the rows that have both a topic and a key, by ascending hash
+<name>.keys   topic, key, time window and hash of the rows that have both a topic and a key, by ascending hash. A row
+              whose key is an id in lower case is there twice, because stores have ids in upper case.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from reput.base import SECONDS, in_seconds
 from reput.core import TimeWindow
 from reput.engine.messages import one_array
 from reput.errors import UsageError
+from reput.format.message_id import ID_PATTERN
 from reput.io import ArrowFile
 from reput.kernels.key_match import hash_keys
 
@@ -43,7 +45,7 @@ KEYS_SCHEMA = pa.schema(
 
 
 class KeyPart(NamedTuple):
-    """A staged part: path of its files without their endings, number of rows, number of rows with a key."""
+    """A staged part: path of its files without their endings, number of rows, number of keys to search."""
 
     path: str
     rows: int
@@ -147,6 +149,7 @@ def _sorted_keys(table: pa.Table) -> pa.RecordBatch:
     texts = [
         one_array(column.take(pa.array(rows)).cast(pa.large_string())) for column in (topic, key)
     ]
+    rows, texts = _with_spellings(rows, *texts)
     hashes = np.empty(len(rows), np.int32)
     hash_keys(*texts_of(texts[0]), *texts_of(texts[1]), hashes)
     # Sort by hash, because an IndexFile is searched for the hashes in ascending order.
@@ -162,6 +165,22 @@ def _sorted_keys(table: pa.Table) -> pa.RecordBatch:
     ]
     arrays += [text.take(pa.array(order)) for text in texts]
     return pa.RecordBatch.from_arrays(arrays, schema=KEYS_SCHEMA)
+
+
+def _with_spellings(
+    rows: npt.NDArray[np.int64], topics: pa.Array, keys: pa.Array
+) -> tuple[npt.NDArray[np.int64], list[pa.Array]]:
+    """Add each id in lower case once more in upper case (see `spellings`). Return the rows, and topics and keys."""
+    upper = pc.ascii_upper(keys)
+    lower = np.flatnonzero(pc.not_equal(upper, keys).to_numpy(zero_copy_only=False))
+    # The regular expression is slow, so it is applied only to keys that have a letter in lower case.
+    is_id = pc.match_substring_regex(keys.take(pa.array(lower)), f"^(?:{ID_PATTERN})$")
+    ids = lower[is_id.to_numpy(zero_copy_only=False)]
+    if not len(ids):
+        return rows, [topics, keys]
+    further = [topics.take(pa.array(ids)), upper.take(pa.array(ids))]
+    texts = [pa.concat_arrays(pair) for pair in zip((topics, keys), further, strict=True)]
+    return np.concatenate([rows, rows[ids]]), texts
 
 
 def _milliseconds(table: pa.Table, name: str, unbounded: int) -> npt.NDArray[np.int64]:

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from reput.base import Finding, Kind, StoreConfig
+from reput.base import Finding, Kind, StoreConfig, counted
 from reput.core import (
     CommitLogFile,
     CommitLogReader,
@@ -276,8 +276,9 @@ class FoundIndexes:
         if moved := sum(counts):
             queues = sum(count > 0 for count in counts)
             self._report.notes.append(
-                f"{moved:,} messages of {queues:,} queues state a queue offset that differs from their entry's; "
-                "the entries keep their numbers"
+                f"{counted(moved, 'message')} of {counted(queues, 'queue')} with another queue offset than the "
+                "entry's; "
+                "entries keep their numbers"
             )
 
     def cut(self, log: CommitLogReader) -> CutIndexes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reput.base import Finding, ShownAsTable
+from reput.base import Finding, ShownAsTable, counted
 
 
 @dataclass(slots=True)
@@ -69,9 +69,9 @@ class RecoveryReport(ShownAsTable):
         how = "shut down cleanly" if self.is_clean else "not shut down cleanly"
         return (
             f"log {self.log_begin} to {self.log_end} ({how}, checked from {self.checked_from}, "
-            f"{self.truncated_bytes} bytes truncated, {len(self.deleted_files)} files deleted); "
+            f"{self.truncated_bytes} bytes truncated, {counted(len(self.deleted_files), 'file')} deleted); "
             f"indexes compared from {self.compared_from}, dispatched again from "
             f"{self.queues_from} (ConsumeQueue) and {self.index_from} (IndexFile); "
-            f"{self.entries_written} entries written, {self.entries_kept} kept for unreadable "
+            f"{counted(self.entries_written, 'entry', 'entries')} written, {self.entries_kept} kept for unreadable "
             f"messages"
         )

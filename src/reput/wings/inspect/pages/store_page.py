@@ -11,6 +11,7 @@ from reput.base import (
     DAY_MS,
     Finding,
     Severity,
+    counted,
     format_duration,
     format_size,
     now_ms,
@@ -99,8 +100,8 @@ def chain_bars(files: Sequence[IndexFileFigures]) -> list[Bar]:
 
 def _lengths(low: int, high: int) -> str:
     if low == high:
-        return f"{low:,} {'entry' if low == 1 else 'entries'}"
-    return f"{low:,} to {high:,} entries"
+        return counted(low, "entry", "entries")
+    return f"{low:,} to {counted(high, 'entry', 'entries')}"
 
 
 def store_page(
@@ -234,7 +235,7 @@ def _queue_bars(figures: StoreFigures) -> list[Bar]:
         part_sizes = [*of_queues[:_MOST_PARTS], sum(of_queues[_MOST_PARTS:])]
         parts = [(float(size), "ab"[place % 2]) for place, size in enumerate(part_sizes)]
         share = topic.all_bytes / figures.size_bytes if figures.size_bytes else 0.0
-        queues = f"{len(of_queues):,} queue{'' if len(of_queues) == 1 else 's'}"
+        queues = counted(len(of_queues), "queue")
         most = f", {format_size(max(of_queues))} in the largest" if len(of_queues) > 1 else ""
         bars.append(
             bar(one_line(topic.topic, _NAME_WIDTH), f"{format_size(topic.all_bytes)}, {share:.0%}",
@@ -261,7 +262,7 @@ def _group_bars(figures: StoreFigures) -> list[Bar]:
     return [
         bar(
             one_line(group.group, _NAME_WIDTH),
-            f"{group.retries:,} retries, {group.dead_letters:,} dead letters",
+            f"{counted(group.retries, 'retry', 'retries')}, {counted(group.dead_letters, 'dead letter')}",
             [(group.retries, "retry"), (group.dead_letters, "dead")], most,
         )
         for group in figures.groups[:_MOST_BARS]

@@ -151,7 +151,7 @@ def _of_delivered(
     if len(copies) > 1:
         yield Reason(
             ReasonKind.DELIVERED_TWICE,
-            f"Delivered to {target} {len(copies)} times from one scheduled record: the broker began the "
+            f"Delivered to {target} {counted(len(copies), 'time')} from one scheduled record: the broker began the "
             f"{'timer' if event.role is Role.TIMER else 'delay level'} again, for instance after a crash.",
             (number, *(copy for copy, _ in copies)),
         )
@@ -386,8 +386,8 @@ def _sent_twice(events: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
             apart = format_duration(copies[-1][1].stored_ms - copies[0][1].stored_ms)
             yield Reason(
                 ReasonKind.SENT_TWICE,
-                f"{topic} has it {len(copies)} times, {apart} apart: its sender sent it again, as clients do when an "
-                "answer is late. Consumers receive every copy.",
+                f"{topic} has it {counted(len(copies), 'time')}, {apart} apart: its sender sent it again, as clients "
+                "do when an answer is late. Consumers receive every copy.",
                 tuple(number for number, _ in copies),
             )
 
@@ -406,7 +406,7 @@ def _same_body(numbered: Sequence[Numbered]) -> Iterator[Reason]:
             yield Reason(
                 ReasonKind.SAME_BODY,
                 f"{topic} has {len(lives)} different messages with the same keys and body: the application sent it "
-                f"{len(lives)} times.",
+                f"{counted(len(lives), 'time')}.",
                 tuple(number for number, _ in copies),
             )
 

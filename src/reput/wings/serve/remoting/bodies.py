@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from reput.base import counted
 from reput.wings.serve.broker.limits import LimitError
 from reput.wings.serve.broker.locks import MessageQueue
 from reput.wings.serve.remoting.commands import Command, FieldError, encode_body
@@ -55,7 +56,7 @@ def queues_of(body: Mapping[str, Any], name: str, most: int) -> list[MessageQueu
     objects = objects_of(body, name)
     if len(objects) > most:
         raise LimitError(
-            f"{name} has {len(objects)} queues, but at most {most} are allowed in one request"
+            f"{name} has {counted(len(objects), 'queue')}, but at most {most} are allowed in one request"
         )
     try:
         queues = [

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from reput.base import counted
 from reput.errors import MessageNotFoundError, UsageError
 from reput.format.properties import RETRY_TOPIC_PREFIX
 from reput.wings.serve.broker.broker import ServedBroker
@@ -116,7 +117,7 @@ class Consuming:
         )
         if len(consumers) + len(producers) > self._broker.limits.groups:
             raise LimitError(
-                f"a heartbeat has {len(consumers) + len(producers)} groups, "
+                f"a heartbeat has {counted(len(consumers) + len(producers), 'group')}, "
                 f"but at most {self._broker.limits.groups} are allowed"
             )
         joining = [_joining(data) for data in consumers]

@@ -1,0 +1,159 @@
+"""The wheel of the timer: checked against the timer log, and written anew by a repair."""
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reput.base.findings import Kind
+from reput.cli.main import DAMAGED, FOUND
+from reput.engine.check.run import check_store
+from reput.engine.five.timer_wheel import TimerWheel
+from reput.format.dtypes import TIMER_SLOT_DTYPE, TIMER_UNIT_DTYPE
+from reput.format.timer_log import TIMER_SLOT, TIMER_UNIT_BYTES, WHEEL_BYTES, WHEEL_SLOTS
+from tests.cli.running import reput as run
+from tests.golden.sparse import copy_store
+from tests.golden.stores import GoldenStore
+
+Golden = Callable[[str], GoldenStore]
+STORES = ("five_timer", "five_life")
+
+
+def wheel_findings(store: Path, *, quick: bool = False) -> list[str]:
+    return [str(one) for one in check_store(store, quick=quick) if one.kind is Kind.TIMER_WHEEL]
+
+
+def slots_of(store: Path) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
+    return np.frombuffer((store / "timerwheel").read_bytes(), TIMER_SLOT_DTYPE)
+
+
+def units_of(store: Path) -> list[tuple[int, int]]:
+    """Return the position and due time of each unit of the timer log, read without reput."""
+    units = []
+    for path in sorted((store / "timerlog").iterdir()):
+        data = path.read_bytes()
+        for at in range(0, len(data) - TIMER_UNIT_BYTES + 1, TIMER_UNIT_BYTES):
+            size, _, magic, written, delay = struct.unpack_from(">iqiqi", data, at)
+            if size != TIMER_UNIT_BYTES or magic not in (1, 3, 5, 7):
+                break
+            units.append((int(path.name) + at, written + delay))
+    return units
+
+
+def set_flushed(store: Path, position: int) -> None:
+    """Let the broker set slots from a position of the timer log on: it begins one file earlier."""
+    check = store / "config" / "timercheck"
+    data = bytearray(check.read_bytes())
+    data[8:16] = struct.pack(">q", position)
+    check.write_bytes(data)
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, golden: Golden, tmp_path: Path) -> Path:
+    return copy_store(golden(request.param).path, tmp_path / "store")
+
+
+def waiting(store: Path) -> dict[int, list[int]]:
+    """Return by interval the positions of all units that are still to be delivered, oldest first."""
+    (delivered_to,) = struct.unpack(">q", (store / "config" / "timercheck").read_bytes()[:8])
+    found: dict[int, list[int]] = {}
+    for position, due in units_of(store):
+        if due // 1000 > delivered_to // 1000:
+            found.setdefault(due // 1000, []).append(position)
+    return found
+
+
+def test_the_wheel_of_a_broker_is_right(store: Path) -> None:
+    assert wheel_findings(store) == wheel_findings(store, quick=True) == []
+    slots = slots_of(store)
+    assert len(waiting(store)) > 10
+    for interval, positions in waiting(store).items():
+        slot = slots[interval % WHEEL_SLOTS]
+        assert (slot["time"], slot["last"]) == (interval, positions[-1])
+
+
+def test_a_lost_wheel_is_a_finding_and_a_repair_writes_the_slots_that_a_broker_had(
+    store: Path,
+) -> None:
+    before, units = slots_of(store), units_of(store)
+    # All units are before the place from which a broker sets slots itself.
+    last = max(int(path.name) for path in (store / "timerlog").iterdir())
+    size = (store / "timerlog" / f"{last:020}").stat().st_size
+    (store / "timerlog" / f"{last + size:020}").write_bytes(bytes(size))
+    set_flushed(store, last + 2 * size)
+    assert wheel_findings(store) == []
+    (store / "timerwheel").unlink()
+    expected = waiting(store)
+    (finding,) = wheel_findings(store)
+    assert f"{len(expected)} slots of " in finding
+    ran = run("repair", store)
+    assert ran.code == FOUND, ran.err
+    assert "write    timerwheel" in ran.out
+    assert wheel_findings(store) == []
+    after = slots_of(store)
+    assert np.count_nonzero(after["time"]) == len(expected)
+    for interval in expected:
+        number = interval % WHEEL_SLOTS
+        assert after[number]["time"] == before[number]["time"] == interval
+        assert after[number]["last"] == before[number]["last"]
+        assert after[number]["messages"] == before[number]["messages"]
+    assert units_of(store) == units
+
+
+def test_only_wrong_slots_change(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("five_timer").path, tmp_path / "store")
+    before = (store / "timerwheel").read_bytes()
+    intervals = waiting(store)
+    # A broker sets the slots of units in the last two files of this log itself.
+    old = [one for one, positions in intervals.items() if positions[-1] < 5200]
+    assert old
+    wrong = bytearray(before)
+    size = TIMER_SLOT.size
+    at = old[0] % WHEEL_SLOTS * size
+    wrong[at : at + size] = bytes(size)
+    (store / "timerwheel").write_bytes(wrong)
+    set_flushed(store, 20800)
+    (finding,) = wheel_findings(store)
+    assert finding.startswith(f"{store / 'timerwheel'}: 1 slot of ")
+    TimerWheel(store).write()
+    after = (store / "timerwheel").read_bytes()
+    assert after[:at] + after[at + size :] == before[:at] + before[at + size :]
+    assert after[at : at + 8] == before[at : at + 8]
+    assert wheel_findings(store) == []
+
+
+@pytest.mark.parametrize("size", [1, WHEEL_BYTES - 32, WHEEL_BYTES + 32])
+def test_a_wheel_of_another_size_stops_a_broker_and_is_written_anew(
+    golden: Golden, tmp_path: Path, size: int
+) -> None:
+    store = copy_store(golden("five_life").path, tmp_path / "store")
+    with (store / "timerwheel").open("r+b") as file:
+        file.truncate(size)
+    for quick in (True, False):
+        findings = [json.loads(line) for line in run(
+            "check", store, "--format", "jsonl", *(["--quick"] if quick else [])
+        ).lines if "timer_wheel" in line]  # fmt: skip
+        assert findings[0]["at_next_start"] == "does not start"
+        assert findings[0]["command"] == f"reput repair {store}"
+    assert run("check", store).code == DAMAGED
+    assert run("repair", store).code == FOUND
+    assert (store / "timerwheel").stat().st_size == WHEEL_BYTES
+    assert wheel_findings(store) == []
+
+
+def test_hostile_units_and_slots_are_no_error(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("five_timer").path, tmp_path / "store")
+    path = min((store / "timerlog").iterdir())
+    units = np.frombuffer(bytearray(path.read_bytes()), TIMER_UNIT_DTYPE)
+    units["write_time"][:4] = [2**63 - 1, -(2**63), 0, 2**62]
+    units["delay"][:4] = [2**31 - 1, -(2**31), -1, 5]
+    path.write_bytes(units.tobytes())
+    slots = slots_of(store).copy()
+    slots["first"][:3], slots["last"][:3] = [-1, 2**63 - 1, -(2**63)], 2**63 - 1
+    (store / "timerwheel").write_bytes(slots.tobytes())
+    wheel_findings(store)
+    (store / "config" / "timercheck").write_bytes(struct.pack(">qq", 2**63 - 1, -(2**63)))
+    assert wheel_findings(store) == []
