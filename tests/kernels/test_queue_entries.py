@@ -8,15 +8,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from reput.format.consume_queue import MAX_QUEUE_OFFSET
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.kernels.jit import new_rows
 from reput.kernels.llvm import INTERPRETED
-from reput.kernels.queue_entries import (
-    MAX_QUEUE_OFFSET,
-    append_entries,
-    group_entries,
-    summarize_runs,
-)
+from reput.kernels.queue_entries import append_entries, group_entries, summarize_runs
 from tests.oracle.consume_queue import ENTRY, ConsumeQueue
 from tests.slow import examples
 

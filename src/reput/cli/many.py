@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from reput import cli
 from reput.base import Report, Severity
 from reput.cli.main import DAMAGED, FOUND, UNREAD, WARNED
 from reput.cli.options import GivenStores
@@ -48,9 +49,7 @@ def stores_bar(stores: int) -> AbstractContextManager[Callable[[object], None]]:
     if not stderr_is_terminal():
         # Do not draw a bar: importing the library `rich`, which draws it, takes as long as searching dozens of stores.
         return nullcontext(lambda answer: None)
-    from reput.cli.progress import StoresBar
-
-    return StoresBar(stores)
+    return cli.StoresBar(stores)
 
 
 def code_of(severity: Severity | None, fail_on: str = "warning") -> int:
@@ -86,10 +85,8 @@ def answer_stores(
         lines: Returns the lines of the whole answer for "text".
         options: Further arguments of `over_stores`.
     """
-    from reput.cli.progress import StoresBar
-
     stores = targets.named() if isinstance(targets, GivenStores) else targets
-    with StoresBar(len(stores)) as advance:
+    with cli.StoresBar(len(stores)) as advance:
 
         def on_answer(answer: engine_stores.StoreAnswer[Any]) -> None:
             advance(answer)

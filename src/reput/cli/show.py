@@ -25,6 +25,7 @@ from reput.cli.options import (
     reader_options,
 )
 from reput.cli.output import advise_on_topic, chosen_charset, console, warn
+from reput.cli.query_view import print_csv
 from reput.core import body_text, is_inner_batch, unwrap
 from reput.engine import messages as engine_messages
 from reput.engine import stores as engine_stores
@@ -222,8 +223,6 @@ def _print(message: MessageExt, layout: str, store: str | None = None) -> None:
     if layout == "body":
         click.echo(message.body, nl=False)
     elif layout == "csv":
-        from reput.cli.query_view import print_csv
-
         print_csv([message])
     elif layout == "json":
         fields = {**engine_messages.message_fields(message), "tags_code": _tags_code(message)}

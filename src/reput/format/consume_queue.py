@@ -27,6 +27,8 @@ from reput.format.layout import Layout
 ENTRY = Layout(physical_offset="q", size="i", tags_code="q")
 ENTRY_BYTES = ENTRY.size
 """Size of an entry (`ConsumeQueue.CQ_STORE_UNIT_SIZE`)."""
+MAX_QUEUE_OFFSET = (2**63 - 1) // ENTRY_BYTES
+"""The byte position of an entry with a larger number would exceed int64."""
 BATCH_ENTRY = Layout(
     **ENTRY.codes, store_timestamp="q", base_offset="q", batch_size="h", compacted_offset="i", reserved="i"
 )  # fmt: skip

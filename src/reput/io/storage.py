@@ -279,10 +279,8 @@ class JoinedStorage:
 
     def reopen_archive(self) -> None:
         """Replace the archive by its current state. Raises StoreNotFoundError, StoreAccessError, FormatError."""
-        from reput.io.archive_storage import ArchiveStorage
-
         archive = self.older.archive
-        self.older, _ = ArchiveStorage.of(archive.place, archive.options)
+        self.older, _ = _archive(archive.place, archive.options)
 
     def _place(self, path: str) -> tuple[Storage, str]:
         if path == self.root or path.startswith(f"{self.root}/"):
@@ -312,33 +310,37 @@ def storage_of(
     """
     text = fspath(path)
     if is_url(text):
-        # These imports are here because pyarrow takes longer to import than a local query takes.
+        # Import these late, because pyarrow takes longer to import than a local query takes.
         from reput.io.archive import is_known as is_known_archive
-        from reput.io.archive_storage import ArchiveStorage
         from reput.io.remote import RemoteStorage
 
         if (parts := split_joined(text)) is not None:
-            archive, _ = ArchiveStorage.of(parts[0], options)
+            archive, _ = _archive(parts[0], options)
             return JoinedStorage(text, *storage_of(parts[1], options), archive), text
         if text.startswith(LOCAL_ARCHIVE):
-            return ArchiveStorage.of(text, options)
+            return _archive(text, options)
         if is_known_archive(text, options or {}):
             # The archive may have been deleted since the last read, and a store may be in its place.
             with suppress(StoreNotFoundError):
-                return ArchiveStorage.of(text, options)
+                return _archive(text, options)
         # This user has not read an archive at this URL before. So send a request to find out whether the URL is an
         # archive.
         if not is_pattern(text):
             storage, place = RemoteStorage.of(text, options or {}, lists_all=False)
             if storage.entry(f"{place}/{ARCHIVE_MANIFEST}") is not None:
-                return ArchiveStorage.of(text, options)
+                return _archive(text, options)
         return RemoteStorage.of(text, options or {}, lists_all=lists_all)
     text = local_path(text)
     if is_archive(text):
-        from reput.io.archive_storage import ArchiveStorage
-
-        return ArchiveStorage.of(text)
+        return _archive(text)
     return LOCAL, text
+
+
+def _archive(place: str, options: Mapping[str, str] | None = None) -> tuple[ArchiveStorage, str]:
+    # Import this late, as above.
+    from reput.io.archive_storage import ArchiveStorage
+
+    return ArchiveStorage.of(place, options)
 
 
 def size_of(path: str, storage: Storage) -> int:

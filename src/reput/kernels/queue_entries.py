@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from reput.format.commit_log import MIN_RECORD_BYTES, SYS_FLAG_PREPARED
-from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.consume_queue import MAX_QUEUE_OFFSET
 from reput.kernels.entry_words import ENTRY_OFFSET, ENTRY_SIZE, ENTRY_TAGS_CODE, write_long
 from reput.kernels.integers import swap32, wrapped_sum
 from reput.kernels.jit import njit
-
-# The byte position of an entry with a larger number would exceed int64.
-MAX_QUEUE_OFFSET = (2**63 - 1) // ENTRY_BYTES
 
 
 @njit(inline="always")

@@ -154,21 +154,14 @@ def no_progress(done: int, total: int) -> None:
 SERIAL = SerialRunner()
 
 
-class _RetryingThreads(ThreadRunner):
-    """A ThreadRunner for local files, which repeats tasks after transient errors.
+class _Retrying(WrappedRunner):
+    """Repeats tasks after transient errors, for local files.
 
     Requests to object storage are repeated until their time-out anyway, but operations of a file system are not.
     """
 
-    def run(
-        self,
-        function: Callable[[Task], Result],
-        tasks: Sequence[Task],
-        weights: Sequence[int],
-        progress: TaskProgress,
-    ) -> list[Result]:
-        """See Runner."""
-        return super().run(partial(retried, function), tasks, weights, progress)
+    def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
+        return partial(retried, function)
 
 
 _MANY = 64
@@ -179,4 +172,4 @@ def waiting(is_remote: bool, count: int = 1) -> Runner:
     """Return a runner for opening `count` files or stores: threads for remote or many files, else a serial runner."""
     if is_remote:
         return ThreadRunner()
-    return _RetryingThreads() if count >= _MANY else SERIAL
+    return _Retrying(ThreadRunner()) if count >= _MANY else SERIAL

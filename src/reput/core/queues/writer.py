@@ -33,6 +33,7 @@ from reput.core.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION, Queue
 from reput.errors import CorruptMessageError, MessageNotFoundError
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 from reput.format.consume_queue import (
+    MAX_QUEUE_OFFSET,
     PRE_BLANK,
     ConsumeQueueEntry,
     batch_entry,
@@ -51,7 +52,7 @@ from reput.format.consume_queue_ext import (
 from reput.format.dtypes import new_entries
 from reput.format.properties import INNER_NUM
 from reput.io import Disk, Identity, MappedWriter, PooledWriter
-from reput.kernels.queue_entries import MAX_QUEUE_OFFSET, append_entries
+from reput.kernels.queue_entries import append_entries
 
 # Maximum number of pre-blank entries (placeholders, which refer to no message) per write.
 _MOST_BLANKS = 1 << 16

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from reput.base import agreeing, counted
 from reput.core import Queue, facts_of
+from reput.engine.five.rocksdb_database import require_library
 from reput.engine.five.rocksdb_layout import RocksPlanTask, rocksdb_layout
 from reput.engine.five.rocksdb_tables import RocksTableWritten, write_rocksdb_table
-from reput.engine.five.rocksdb_writer import create_database, require_library
+from reput.engine.five.rocksdb_writer import create_database
 from reput.engine.rebuild import (
     LogSummary,
     QueueLayout,

@@ -6,7 +6,9 @@ RocksDB opens links to the files, in another folder, so the store's own folder s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+from reput.base import require
 from reput.errors import FormatError
 from reput.format.rocksdb_queue import (
     CHECKPOINT_KEY,
@@ -25,6 +27,11 @@ MOST_UNDISPATCHED = 1 << 18
 Above this number, the process that owns the database writes them to a table, and a reader opens the database again to
 find them there.
 """
+
+
+def require_library() -> Any:
+    """Import rocksdict. Raises MissingExtraError."""
+    return require("rocksdict", "queues in RocksDB need rocksdict: pip install 'reput[rocksdb]'")
 
 
 class RocksDatabase(RocksFolder):

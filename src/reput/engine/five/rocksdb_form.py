@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from reput.base import StoreConfig
 from reput.core import LastEntry, QueueForm, QueueIndex, QueueRecovery, QueuesOf, queue_database
-from reput.engine.five.rocksdb_database import RocksDatabase
+from reput.engine.five.rocksdb_database import RocksDatabase, require_library
 from reput.engine.five.rocksdb_reader import RocksQueues
 from reput.errors import UsageError
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, DATABASE_SIGN, QUEUE_DATABASE_FOLDER
@@ -78,8 +78,6 @@ class RocksDBForm(QueueForm):
 
     def require(self) -> None:
         """See QueueForm."""
-        from reput.engine.five.rocksdb_writer import require_library
-
         require_library()
 
     def refuse_to_change(self, store: str) -> None:

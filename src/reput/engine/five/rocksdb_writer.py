@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from reput.base import require
+from reput.engine.five.rocksdb_database import require_library
 from reput.errors import FormatError, ReputError, StoreAccessError
 from reput.format.rocksdb_queue import ENTRIES_FAMILY, OFFSETS_FAMILY
 from reput.io import DISK, RocksFolder
@@ -276,11 +276,6 @@ def _options(rocksdict: Any, is_compressed: bool) -> Any:
     blocks.set_bloom_filter(_FILTER_BITS, False)
     options.set_block_based_table_factory(blocks)
     return options
-
-
-def require_library() -> Any:
-    """Import rocksdict. Raises MissingExtraError."""
-    return require("rocksdict", "queues in RocksDB need rocksdict: pip install 'reput[rocksdb]'")
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from reput.engine.rebuild.staging_bucket import BucketStaging
 from reput.engine.rebuild.stitch import LogSummary
 from reput.engine.rebuild.write_files import QueuesWritten, WriteJob, write_queues
 from reput.errors import MissingExtraError, StoreError, UsageError
+from reput.format.consume_queue import MAX_QUEUE_OFFSET
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     CONSUME_QUEUE_FOLDER,
@@ -46,7 +47,6 @@ from reput.format.file_names import (
     is_folder_name,
 )
 from reput.io import DISK
-from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
 
 _MOST_NAMES = 5
 

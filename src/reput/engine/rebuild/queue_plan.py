@@ -34,9 +34,8 @@ from reput.engine.rebuild.batch_file import name_of, queue_of, read_runs
 from reput.engine.rebuild.queue_runs import QueueRuns
 from reput.engine.writer import old_batch_queues, old_queues
 from reput.errors import StoreError
-from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.consume_queue import ENTRY_BYTES, MAX_QUEUE_OFFSET
 from reput.io import FileReader, FileWriter, StagedFiles
-from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
 
 MOST_ENTRIES = 16 << 20  # Maximum number of entries per task.
 # Maximum number of queues per task. A task holds the state of all its queues in memory.

@@ -26,6 +26,7 @@ from reput.engine.stores import open_store, stores_of
 from reput.errors import MissingExtraError, StoreAccessError, UsageError
 from reput.format.host import Host
 from reput.io import DISK, OpenFiles
+from reput.kernels.compile_cache import has_compiled
 from reput.wings.serve import (
     AccessList,
     Limits,
@@ -61,8 +62,6 @@ _log = logging.getLogger("reput.console")
 
 def _compile_kernels() -> None:
     """Compile kernels before the first client connects. Otherwise, its request would time out and be sent again."""
-    from reput.kernels.compile_cache import has_compiled
-
     if not has_compiled(*_KERNELS):
         from reput.engine.stores.warm_up import warm_up
 

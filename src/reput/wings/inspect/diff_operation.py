@@ -12,9 +12,9 @@ from reput.base import Report, agreeing, checked, counted, printable
 from reput.core import ReaderOptions
 from reput.engine.stores import open_store
 from reput.errors import UsageError
+from reput.wings import lakes
 from reput.wings.inspect.comparing.difference import Difference, Example, Part, What
 from reput.wings.inspect.diff import diff as diff_stores
-from reput.wings.lakes import format_of
 
 DIFF_SCHEMA = "reput-diff/1"
 """Version of the JSON form (docs/diff.md). The number is raised with every incompatible change."""
@@ -127,7 +127,7 @@ def diff(
                 f"{fspath(path)}: is a file; compare stores, or a store with a Parquet, Iceberg or Delta table"
             )
     storage = reading.get("storage_options")
-    exports = [format_of(path, storage) is not None for path in (fspath(a), fspath(b))]
+    exports = [lakes.format_of(path, storage) is not None for path in (fspath(a), fspath(b))]
     if any(exports):
         difference = _with_export(
             fspath(a), fspath(b), exports, name, storage, catalog=catalog, table=table
@@ -152,12 +152,11 @@ def _with_export(
     **options: str | None,
 ) -> Difference:
     from reput.wings.inspect.comparing.tables import diff_export
-    from reput.wings.lakes import open_export
 
     if all(exports):
         raise UsageError("both A and B are exports; compare an export with its store")
     store, folder = (b, a) if exports[0] else (a, b)
-    table = open_export(folder, storage_options=storage, **options)
+    table = lakes.open_export(folder, storage_options=storage, **options)
     return diff_export(store, table, name, store_is_b=exports[0], storage_options=storage)
 
 

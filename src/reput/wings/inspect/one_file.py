@@ -27,7 +27,7 @@ from reput.core import (
     select_physical_offsets,
 )
 from reput.errors import FormatError, ReputError, UsageError, explained
-from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
+from reput.format.consume_queue import ENTRY_BYTES, MAX_QUEUE_OFFSET, PRE_BLANK, ConsumeQueueEntry
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.format.file_names import is_index_file_name
 from reput.format.index_file import IndexHeader, key_hash
@@ -364,9 +364,6 @@ class ConsumeQueue(Closing):
             UsageError: the queue is open for reading only, or a number is negative.
             StoreAccessError: the file cannot be written.
         """
-        # Import this late, because kernels load slowly, and readers do not need them.
-        from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
-
         if self._writer is None:
             raise UsageError(f'{self.folder}: open the queue with mode="rw" to append entries')
         is_size = 1 <= size < 1 << 31 and -_MOST <= tags_code <= _MOST
