@@ -24,7 +24,7 @@ from tests.small import SMALL
 # Parameters whose values have no plain type: callbacks, tables, objects that only reput passes.
 _UNCHECKED = {
     "put_columns", "put_built", "put_run", "subscribe", "add_dispatcher", "search", "add_put", "coverage_of",
-    "quick_query", "quick_records",
+    "quick_query", "quick_records", "explain",
 }  # fmt: skip
 _VALID: dict[str, Any] = {
     "store": "no such store", "stores": "no such store", "path": "no such store", "archive": "no", "a": "no", "b": "no",
@@ -138,8 +138,12 @@ def test_what_was_answered_wrongly(store: dict[str, Any]) -> None:
         ),
         (
             {"end": 1_700_000_000.5},
-            "end must be milliseconds since 1970 (an integer) or a datetime with a timezone, "
-            "not 1700000000.5; pass 1700000000500",
+            "end must be milliseconds since 1970 (an integer), a datetime with a timezone, or a text such as "
+            "'2h ago', not 1700000000.5; pass 1700000000500",
+        ),
+        (
+            {"end": "yesterday"},
+            "end: 'yesterday' is not a time: write 2026-10-14T08:35:06, milliseconds since 1970, or '2h ago'",
         ),
     ):
         with pytest.raises(UsageError) as refused:

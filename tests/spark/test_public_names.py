@@ -9,6 +9,7 @@ import reput.spark
 
 _MODULES = {
     "coverage_of": "bulk_lookup",
+    "explain": "explanation",
     "export": "reput.spark.on_spark",
     "follow": "reput.spark.on_spark",
     "lookup": "bulk_lookup",

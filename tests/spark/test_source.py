@@ -103,8 +103,12 @@ def reader_of(path: Path, **options: str) -> FilteredLogReader:
 
 @pytest.mark.slow
 def test_the_readers_log_says_what_was_left_out(
-    golden: Golden, capsys: pytest.CaptureFixture[str]
+    golden: Golden,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     store = golden("orders").path
     reader = reader_of(store, verbose="true")
     until = datetime(2026, 10, 12, 6, tzinfo=UTC)

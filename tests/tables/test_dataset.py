@@ -44,7 +44,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[ReadPlan]:
 
 def bytes_of(plan: ReadPlan) -> int:
     """Return the bytes of the log that a plan scans: the parts for which ConsumeQueues do not locate the messages."""
-    return sum(task.part.stop - task.part.start for task in plan.tasks if task.part.topics is None)
+    return sum(task.part.stop - task.part.start for task in plan.tasks if not task.part.by_queue)
 
 
 def test_it_is_read_again_and_again(golden: Golden) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow.compute as pc
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import reput
 from reput.core.log import known_ranges
 from reput.core.log.files import CommitLogFile
+from reput.engine.tables.expressions import conditions_of
 from reput.engine.tables.filters import Condition
 from reput.io import stamps
 from tests.golden.sparse import copy_store
@@ -71,6 +73,7 @@ def test_a_filter_by_unique_key_reads_little_after_a_proof(golden: Golden, tmp_p
     text = reput.dataset(store).explain(pc.field("unique_key") == key)
     assert "unique_key found through the index" in text
     assert f"of {whole:,} bytes" in text
+    assert "s, by a sample" in text
 
 
 def test_without_facts_about_rolled_back_messages_all_is_read(
@@ -101,3 +104,58 @@ def test_a_record_that_changed_after_the_proof_is_not_missed(
     path.write_bytes(data)
     condition = Condition("unique_key", "=", other.decode())
     assert len(read(store, _COLUMNS, [condition])) == 1
+
+
+def test_a_message_id_or_an_offset_leads_to_its_record(golden: Golden) -> None:
+    store = golden("orders").path
+    rows = read(store, ["physical_offset", "message_id"], use_indexes=False).to_pylist()
+    chosen = [rows[0], rows[700], rows[-1]]
+    ids = Condition("message_id", "in", (*(row["message_id"] for row in chosen), "no id", None))
+    offsets = Condition("physical_offset", "in", tuple(row["physical_offset"] for row in chosen))
+    # No record begins there, and so none of these offsets has a row.
+    inside = Condition("physical_offset", "in", tuple(row["physical_offset"] + 4 for row in chosen))
+    for condition, expected in ((ids, chosen), (offsets, chosen), (inside, [])):
+        assert _bytes(store, condition) == len(chosen)
+        assert read(store, ["physical_offset", "message_id"], [condition]).to_pylist() == expected
+
+
+def test_a_queue_or_a_pattern_of_topics_is_answered_by_the_consume_queues(golden: Golden) -> None:
+    store = golden("orders").path
+    rows = read(store, ["topic", "queue_id", "physical_offset"], use_indexes=False).to_pylist()
+    queue, prefix = Condition("queue_id", "=", 3), Condition("topic", "starts", "%RETRY")
+    cases: list[tuple[list[Condition], Callable[[dict[str, Any]], bool]]] = [
+        ([queue], lambda row: row["queue_id"] == 3),
+        ([prefix], lambda row: row["topic"].startswith("%RETRY")),
+        ([queue, prefix], lambda row: row["queue_id"] == 3 and row["topic"].startswith("%RETRY")),
+    ]
+    for conditions, keeps in cases:
+        planned = plan(store, conditions)
+        assert all(task.part.by_queue for task in planned.tasks)
+        found = read(store, ["topic", "queue_id", "physical_offset"], conditions).to_pylist()
+        assert found == [row for row in rows if keeps(row)]
+
+
+def test_many_keys_in_many_topics_are_answered_by_the_index(golden: Golden, tmp_path: Path) -> None:
+    store = _proven(golden, "orders", tmp_path)
+    key = golden("orders").messages[10].uniq_key
+    wanted = (key, *(f"no such key {number}" for number in range(100_000)))
+    condition = Condition("unique_key", "in", wanted)
+    whole = sum(path.stat().st_size for path in (store / "commitlog").iterdir())
+    assert _bytes(store, condition) < whole / 20
+    rows = read(store, _COLUMNS, [condition]).to_pylist()
+    assert [row["unique_key"] for row in rows] == [key]
+    assert str(condition).endswith("and 99,991 more")
+
+
+def test_alternatives_for_one_column_are_a_list(golden: Golden) -> None:
+    schema = reput.dataset(golden("basic").path).schema
+    key, topic, tags = pc.field("unique_key"), pc.field("topic"), pc.field("tags")
+    texts = [
+        ((key == "a") | (key == "b"), ["unique_key in 'a', 'b'"]),
+        ((key == "a") | (key.isin(["b", "c"]) & (tags == "t")), ["unique_key in 'a', 'b', 'c'"]),
+        ((key == "a") | (topic == "b"), []),
+        (((key == "a") | (key == "b")) & (topic == "t"), ["unique_key in 'a', 'b'", "topic = 't'"]),
+        ((key == "a") | (key > "b"), []),
+    ]
+    for expression, expected in texts:
+        assert [str(condition) for condition in conditions_of(expression, schema)] == expected

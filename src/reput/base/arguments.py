@@ -18,11 +18,12 @@ from numbers import Integral, Real
 from os import PathLike
 from typing import Any, ParamSpec, TypeVar, get_origin
 
-from reput.base.clock import in_seconds, looks_like_seconds
+from reput.base.clock import in_seconds, looks_like_seconds, now_ms, parse_time
 from reput.errors import UsageError
 
-Time = int | datetime
-"""A time in the arguments of public functions: milliseconds since 1970, or a datetime with a timezone."""
+Time = int | datetime | str
+"""A time in the arguments of public functions: milliseconds since 1970, a datetime with a timezone, or a text as on the
+command line, such as "2026-10-14T08:35:06" (UTC) or "2h ago"."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
@@ -38,14 +39,19 @@ _Result = TypeVar("_Result")
 _Is = Callable[[Any], bool]
 
 
-def milliseconds(time: Time) -> int:
-    """Convert a time to milliseconds since 1970. The caller has checked its type."""
+def milliseconds(time: Time, *, is_end: bool = False) -> int:
+    """Convert a time to milliseconds since 1970. The caller has checked it.
+
+    `is_end`: whether the time ends a window. Then a date without a time means the last millisecond of this day.
+    """
+    if isinstance(time, str):
+        return parse_time(time, now_ms(), is_end=is_end)
     return (time - _EPOCH) // _MS if isinstance(time, datetime) else int(time)
 
 
-def optional_milliseconds(time: Time | None) -> int | None:
+def optional_milliseconds(time: Time | None, *, is_end: bool = False) -> int | None:
     """Convert a time as `milliseconds` does. None stays None."""
-    return None if time is None else milliseconds(time)
+    return None if time is None else milliseconds(time, is_end=is_end)
 
 
 def checked(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
@@ -174,8 +180,12 @@ class _Check:
 
 
 def check_time(name: str, value: Any) -> None:
-    """Raise UsageError for a datetime without a timezone, and for a number that looks like seconds."""
-    if isinstance(value, str):  # Skip texts: a function that accepts times as texts parses them.
+    """Raise UsageError for a text that is no time, a datetime without a timezone, or a number of seconds."""
+    if isinstance(value, str):
+        try:
+            parse_time(value, now_ms())
+        except ValueError as error:
+            raise UsageError(f"{name}: {error}", arguments=[name]) from None
         return
     # A time is usually an int, so test for int first. Comparing the type is faster than `isinstance`.
     if type(value) is not int and isinstance(value, datetime):
@@ -305,8 +315,8 @@ _PLAIN: dict[str, tuple[tuple[type, ...], _Is, str]] = {
     "bytes": ((bytes,), lambda value: isinstance(value, bytes), "bytes"),
     "Time": (
         (int,),
-        lambda value: _is_whole(value) or isinstance(value, datetime),
-        "milliseconds since 1970 (an integer) or a datetime with a timezone",
+        lambda value: _is_whole(value) or isinstance(value, datetime | str),
+        "milliseconds since 1970 (an integer), a datetime with a timezone, or a text such as '2h ago'",
     ),
 }
 _ELEMENTS = {"a string": "strings", "an integer": "integers", "a path": "paths"}

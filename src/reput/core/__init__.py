@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from reput.core.index.key_index import BulkHits as BulkHits
     from reput.core.index.key_index import BulkSearch as BulkSearch
     from reput.core.index.key_index import IndexPart as IndexPart
+    from reput.core.index.key_index import KeyHashes as KeyHashes
     from reput.core.index.key_index import KeyIndex as KeyIndex
     from reput.core.index.key_index import NamedKey as NamedKey
     from reput.core.index.key_index import TimeWindow as TimeWindow

@@ -25,6 +25,8 @@ from reput.format.layout import Layout
 
 # NumPy is imported only for typing: a query by key does not need it.
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import numpy as np
     import numpy.typing as npt
 
@@ -114,17 +116,17 @@ class HashedTopics(tuple[str, ...]):
     def _hashes(self) -> npt.NDArray[np.uint32]:
         return hash_codes(self)
 
-    def key_hashes(self, key: str) -> npt.NDArray[np.int32]:
-        """Return `key_hash` of a key in each topic."""
+    def key_hashes(self, keys: Collection[str]) -> npt.NDArray[np.int32]:
+        """Return `key_hash` of each key in each topic, in any order."""
         # hashCode of a concatenation: hash(topic) * 31**len(end) + hash(end), modulo 2**32.
         import numpy as np
 
-        end = index_key("", key)
-        units = len(end.encode("utf-16-le", "surrogatepass")) // 2
-        power, rest = pow(31, units, 1 << 32), hash_code(end) & 0xFFFFFFFF
-        values = self._hashes * np.uint32(power) + np.uint32(rest)
+        ends = [index_key("", key) for key in keys]
+        units = [len(end.encode("utf-16-le", "surrogatepass")) // 2 for end in ends]
+        powers = np.array([pow(31, count, 1 << 32) for count in units], np.uint32)
+        values = np.multiply.outer(self._hashes, powers) + hash_codes(ends)
         # For the smallest integer, `abs` returns a negative number, and `maximum` replaces it by 0.
-        positive = np.abs(values.view(np.int32))
+        positive = np.abs(values.ravel().view(np.int32))
         return np.maximum(positive, 0)
 
 

@@ -142,6 +142,20 @@ def view_of_links(name: str, entries: Mapping[str, str]) -> str:
     return folder
 
 
+def first_mark(path: str, text: str) -> str:
+    """Set a mark that other processes see, unless it exists: a symbolic link whose target is a text.
+
+    Return the text of the mark. Raises StoreAccessError.
+    """
+    with explained(path, "be created"):
+        try:
+            # Creates the mark with its text in one step.
+            os.symlink(text, path)
+        except FileExistsError:
+            return os.readlink(path)
+    return text
+
+
 def folder_until_exit(
     prefix: str, within: str | os.PathLike[str] | None = None, access: Access = "private"
 ) -> Path:
@@ -169,4 +183,5 @@ class Scratch:
     private_folder = staticmethod(new_private_folder)
     unnamed_file = staticmethod(unnamed_file)
     view_of_links = staticmethod(view_of_links)
+    first_mark = staticmethod(first_mark)
     discard = staticmethod(discard_tree)

@@ -5,6 +5,7 @@
     reput.spark.register(spark)
     spark.read.format("rocketmq").load("/data/store")                      # messages as rows, also as a stream
     found = reput.spark.lookup(spark, "/data/store", [("orders", "order-1")])  # messages of many keys
+    print(reput.spark.explain(table))                                      # what a query reads, and by which index
     reput.spark.coverage_of(found)                                         # how much of the stores was searched
     reput.spark.export(spark, "/data/store", "/lake/messages", "iceberg")  # into a lake table, exactly once
     reput.spark.rebuild(spark, "/data/store")                              # ConsumeQueue and IndexFile
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     # For other rooms of reput.
     from reput.spark.bulk_lookup import find_on_spark as find_on_spark
     from reput.spark.bulk_lookup import lookup as lookup
+    from reput.spark.explanation import explain as explain
     from reput.spark.java import find_java_home as find_java_home
     from reput.spark.lookup_files import read_keys as read_keys
     from reput.spark.lookup_files import write_answer as write_answer
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__ = face(__name__)
 
-__all__ = ["coverage_of", "export", "follow", "lookup", "rebuild", "register"]
+__all__ = ["coverage_of", "explain", "export", "follow", "lookup", "rebuild", "register"]
 
 if find_spec("pyspark") is None:
     raise MissingExtraError("reput.spark needs PySpark: pip install 'reput[spark]'")

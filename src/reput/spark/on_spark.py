@@ -80,7 +80,8 @@ def export(
         stores: As for `reput.export`.
         destination: The folder of the table.
         format: The argument `to` of `reput.export`.
-        request: The messages, columns, partitions and JSON bodies to export.
+        request: The messages, columns, partitions and JSON bodies to export; None for everything, or for the request
+            with the fields in `options`.
         split_size: The argument `split_bytes` of `reput.export`.
         target_file_size: The argument `target_file_bytes` of `reput.export`.
         options: Further options of `reput.export`.

@@ -23,21 +23,28 @@ from reput.engine.tables import (
 from reput.errors import StoreNotFoundError, UsageError
 from reput.spark.errors import log, one_line
 from reput.spark.options import Offsets, SourceOptions
+from reput.spark.single_query import SingleQueryPlan
 from reput.spark.workers import set_modules_aside
 
 _buffers: list[ScanBuffers] = []
 
 
 class LogPartition(InputPartition):
-    """Ranges of stores to read, and missing files to report as rows. A partition with neither yields no rows."""
+    """Ranges of stores to read, and missing files to report as rows. A partition with neither yields no rows.
+
+    plan: the plan of the partition if it has pushed filters; else None
+    explanation: in the first partition, the lines that describe the plan
+    """
 
     def __init__(
         self, tasks: tuple[ReadTask, ...] = (), missing: tuple[MissingLog, ...] = ()
     ) -> None:
         self.tasks, self.missing = tasks, missing
+        self.plan: SingleQueryPlan | None = None
+        self.explanation: tuple[str, ...] = ()
 
 
-def partitions_of(plan: ReadPlan, options: SourceOptions) -> list[InputPartition]:
+def partitions_of(plan: ReadPlan, options: SourceOptions) -> list[LogPartition]:
     """Pack ranges into partitions. Returns one empty partition if there is nothing to read.
 
     Raises CorruptMessageError for missing files, depending on the options.
@@ -47,7 +54,7 @@ def partitions_of(plan: ReadPlan, options: SourceOptions) -> list[InputPartition
             "; to continue after the damage, set onCorrupt to 'skip' or 'row'"
         )
     batches = plan.packed(options.split_bytes, options.min_partitions)
-    partitions: list[InputPartition] = [LogPartition(tasks) for tasks in batches]
+    partitions = [LogPartition(tasks) for tasks in batches]
     if plan.missing and options.on_corrupt == "row":
         partitions.append(LogPartition(missing=tuple(plan.missing)))
     return partitions or [LogPartition()]
@@ -75,6 +82,8 @@ def read_partition(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a partition in batches of this schema."""
     with one_line():
+        if partition.plan is not None:
+            partition.plan.check()
         compile_for(map(column_name, schema.names))
         set_modules_aside()
         for missing in partition.missing:
@@ -82,6 +91,17 @@ def read_partition(
         with closing(OpenedQueues()) as queues:
             for task in partition.tasks:
                 yield from _read(task, options, schema, conditions, queues)
+
+
+def read_sample(tasks: Sequence[ReadTask], columns: Sequence[str]) -> None:
+    """Read some ranges, and drop their rows."""
+    with closing(OpenedQueues()) as queues:
+        for task in tasks:
+            batches = RangeBatches(
+                task.part, columns, on_corrupt="skip", open_file=task.open_file, opened=queues
+            )
+            for _ in batches:
+                pass
 
 
 def _read(

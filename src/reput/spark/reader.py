@@ -9,12 +9,20 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from reput.core import LogListing
 from reput.engine.messages import column_name
-from reput.engine.tables import Bounds, compile_for, plan_reading, start_compiling
+from reput.engine.tables import (
+    Bounds,
+    Condition,
+    compile_for,
+    plan_lines,
+    plan_reading,
+    start_compiling,
+)
 from reput.errors import UsageError
 from reput.spark.errors import log, one_line
 from reput.spark.options import EARLIEST, LATEST, SourceOptions
 from reput.spark.partitions import LogPartition, offsets_by_store, partitions_of, read_partition
 from reput.spark.pushdown import condition_of
+from reput.spark.single_query import SingleQueryPlan
 
 
 class LogReader(DataSourceReader):
@@ -28,7 +36,7 @@ class LogReader(DataSourceReader):
         with one_line():
             return self._plan()
 
-    def _plan(self) -> list[InputPartition]:
+    def _plan(self) -> list[LogPartition]:
         options = self._options
         if start_compiling(map(column_name, self._schema.names)):
             log("compiling kernels, once on this machine; the query waits for them")
@@ -47,10 +55,13 @@ class LogReader(DataSourceReader):
         if options.on_corrupt != "row":
             for missing in plan.missing:
                 log(f"{missing.lost}; continuing after them")
+        whole = sum(file.size for source in sources for file in source.files)
+        conditions = ", ".join(map(str, self._conditions)) or "none"
+        planned[0].explanation = (f"conditions: {conditions}", *plan_lines(plan, whole))
         if options.verbose:
-            size = sum(task.part.log_bytes for task in plan.tasks)
             for note in [*map(str, self._conditions), *plan.notes]:
                 log(note)
+            size = plan.log_bytes
             log(f"{len(plan.tasks)} ranges of {size} bytes to look at, in {len(planned)} tasks")
         return planned
 
@@ -60,15 +71,36 @@ class LogReader(DataSourceReader):
 
 
 class FilteredLogReader(LogReader):
-    """A reader that applies Spark's filters. Use it only for a table that is loaded for a single query."""
+    """A reader that applies Spark's filters. Its table must be loaded for a single query.
+
+    Attributes:
+        load: Identifies the loaded table.
+    """
+
+    load = ""
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        super().__init__(options, schema)
+        self._pushed: list[Condition] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        rest = []
         for spark_filter in filters:
             condition = condition_of(spark_filter)
             if condition is None:
-                yield spark_filter
+                rest.append(spark_filter)
             else:
-                self._conditions.append(condition)
+                self._pushed.append(condition)
+        self._conditions += self._pushed
+        return rest
+
+    def _plan(self) -> list[LogPartition]:
+        partitions = super()._plan()
+        if self._pushed:
+            plan = SingleQueryPlan.of(self.load, self._pushed)
+            for partition in partitions:
+                partition.plan = plan
+        return partitions
 
 
 def batch_bounds(options: SourceOptions, sources: Sequence[LogListing]) -> dict[str, Bounds]:

@@ -7,7 +7,8 @@
 `reput.engine.messages.schema` defines the columns. Spark does not pass a query's columns to Python data sources, so the
 option `columns`, or a schema, selects the columns to decode. With a schema, Spark creates the source, and reports its
 errors, when the first query runs. Without a schema, it does so at `load()`. Filters are pushed down only if the option
-`pushFilters` is set: Spark keeps the filters of one query with the loaded table, and applies them to the next query.
+`pushFilters` is set: Spark keeps the filters of one query with the loaded table, and applies them to the next query,
+which `reput.spark.single_query` refuses.
 
 In Spark, one process creates the source, another process plans a read, and further processes read. Each process must
 import the modules that it needs. So modules for reading are imported only when they are needed.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import os
 import traceback
+import uuid
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from pathlib import Path
@@ -81,6 +83,7 @@ class RocketMQDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
+        self.load = uuid.uuid4().hex
         end_quietly()
         if _is_to_be_written():
             # Messages can never be written with this source. Report this before any mistake in the options.
@@ -133,8 +136,12 @@ class RocketMQDataSource(DataSource):
         end_quietly()
         with one_line():
             options = self._read_options()
-            reader_type = FilteredLogReader if options.push_filters else LogReader
-            return reader_type(options, self._columns(options, schema))
+            columns = self._columns(options, schema)
+            if not options.push_filters:
+                return LogReader(options, columns)
+            reader = FilteredLogReader(options, columns)
+            reader.load = self.load
+            return reader
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from reput.spark.stream import LogStream, RefusedStream

@@ -92,11 +92,11 @@ class Candidate(NamedTuple):
 
 
 class KeyHashes(Collection[int]):
-    """The hashes of some keys in some topics. Hashes for many topics are computed as an array."""
+    """The hashes of some keys in some topics. Many hashes are computed as an array."""
 
     def __init__(self, topics: Sequence[str], keys: Collection[str]) -> None:
         self._array: npt.NDArray[np.int32] | None = None
-        if len(topics) < FEW_HASHES:
+        if len(topics) * len(keys) < FEW_HASHES:
             self._hashes: Collection[int] = frozenset(
                 key_hash(index_key(topic, key)) for topic in topics for key in keys
             )
@@ -104,8 +104,7 @@ class KeyHashes(Collection[int]):
             import numpy as np
 
             hashed = topics if isinstance(topics, HashedTopics) else HashedTopics(topics)
-            parts = [np.empty(0, np.int32), *map(hashed.key_hashes, keys)]
-            hashes = np.sort(np.concatenate(parts))
+            hashes = np.sort(hashed.key_hashes(keys))
             # Different keys may have the same hash.
             self._array = hashes[np.diff(hashes, prepend=-1) > 0]
             self._hashes = self._array.tolist()

@@ -82,7 +82,7 @@ def messages_of_topic(
         StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
     """
     problems: list[Finding] = []
-    bounds = _Bounds(optional_milliseconds(begin), optional_milliseconds(end), after)
+    bounds = _Bounds(optional_milliseconds(begin), optional_milliseconds(end, is_end=True), after)
     queues = [
         _back(store, topic, queue_id, bounds, problems) for _, queue_id in store.list_queues(topic)
     ]
@@ -343,7 +343,7 @@ def volume_of_topic(
         StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
     """
     queues = [queue_id for _, queue_id in store.list_queues(topic)]
-    first, last = optional_milliseconds(begin), optional_milliseconds(end)
+    first, last = optional_milliseconds(begin), optional_milliseconds(end, is_end=True)
     if first is None or last is None:
         earliest, latest = _times(store, topic, queues)
         first, last = earliest if first is None else first, latest if last is None else last

@@ -880,5 +880,5 @@ def _pull_past(
 def _bounds(
     begin: Time | None, end: Time | None, limit: int | None, after: int | None
 ) -> dict[str, int | None]:
-    times = {"begin": optional_milliseconds(begin), "end": optional_milliseconds(end)}
+    times = {"begin": optional_milliseconds(begin), "end": optional_milliseconds(end, is_end=True)}
     return {**times, "limit": limit, "after": after}

@@ -361,7 +361,7 @@ class FindRequest:
         if limit is not None and limit < 1:
             raise UsageError(f"limit must be at least 1, not {limit}", arguments=["limit"])
         most = MOST_BY_TIME if limit is None and is_by_time else limit
-        first, last = optional_milliseconds(begin), optional_milliseconds(end)
+        first, last = optional_milliseconds(begin), optional_milliseconds(end, is_end=True)
         return cls(key, message_id, topic, first, last, frozenset(wanted_tags(tags)), most)
 
     def answer(self, store: MessageStore) -> QueryResult:

@@ -12,9 +12,12 @@ if TYPE_CHECKING:
     from reput.engine.tables.arrow import dataset as dataset
     from reput.engine.tables.arrow import logs_of as logs_of
     from reput.engine.tables.by_key import IndexBesideLog as IndexBesideLog
+    from reput.engine.tables.explain import estimated_seconds as estimated_seconds
+    from reput.engine.tables.explain import plan_lines as plan_lines
     from reput.engine.tables.filters import Condition as Condition
     from reput.engine.tables.filters import OnCorrupt as OnCorrupt
     from reput.engine.tables.filters import check_on_corrupt as check_on_corrupt
+    from reput.engine.tables.filters import choices as choices
     from reput.engine.tables.filters import selected as selected
     from reput.engine.tables.found_records import OpenedQueues as OpenedQueues
     from reput.engine.tables.lookup.answer import LookupAnswer as LookupAnswer

@@ -13,6 +13,7 @@ from reput.core import (
     Basis,
     CommitLogReader,
     IndexSearch,
+    KeyHashes,
     LogListing,
     OffsetRange,
     Planner,
@@ -27,13 +28,12 @@ from reput.core import (
 )
 from reput.engine.tables.found_records import FoundRecords
 from reput.errors import StoreError, UsageError
-from reput.format.index_file import index_key, key_hash
 from reput.format.properties import may_be_replaced_id
 from reput.io import storage_of
 
 _CANDIDATE_BYTES = 128 << 10
 """Verifying a candidate (an index entry with the key's hash) takes about as long as scanning this many bytes of log."""
-_MOST_HASHES = 100_000
+_MOST_HASHES = 1 << 22
 """With more keys times topics, the log is scanned."""
 _NO_TIME = TimeWindow(2**63 - 1, -(2**63))
 """A search with this window verifies all entries, but returns few or no records if there are many."""
@@ -120,7 +120,7 @@ class IndexBesideLog:
                     named |= _known_topics(store)
                 if len(named) * len(keys) > _MOST_HASHES:
                     return None
-                hashes = {key_hash(index_key(topic, key)) for topic in named for key in keys}
+                hashes = KeyHashes(sorted(named), keys)
                 segments = planner.segments()
                 if within is not None:
                     segments = tuple(_clipped(segments, within))

@@ -91,6 +91,8 @@ class _Conditions:
                 if name == "and":
                     for argument in arguments:
                         yield from self.of(argument, depth + 1)
+                elif name == "or" and len(arguments) == 2:
+                    yield from _either(*(list(self.of(part, depth + 1)) for part in arguments))
                 else:
                     yield self._comparison(name, arguments)
         except (_UnknownError, UsageError):
@@ -134,6 +136,18 @@ class _Conditions:
         if place >= len(self._schema):
             raise _UnknownError
         return str(self._schema.field(place).name)
+
+
+def _either(left: list[Condition], right: list[Condition]) -> Iterator[Condition]:
+    """Yield conditions that are true if all conditions of a side are: a column has one of the values of both sides."""
+    values = {other.column: other.values for other in right if other.operator in ("=", "in")}
+    for condition in left:
+        if condition.operator not in ("=", "in") or condition.column not in values:
+            continue
+        # Not all times of the table have a form in Python.
+        if not pa.types.is_timestamp(condition.values.type):
+            both = pa.concat_arrays([condition.values, values[condition.column]])
+            yield Condition(condition.column, "in", tuple(both.to_pylist()))
 
 
 def _value(expression: bytes) -> Any:

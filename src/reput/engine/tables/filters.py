@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -50,9 +50,17 @@ _LISTS = ("keys", "unique_keys")
 # `keys` and `unique_keys`.
 _UNANSWERED = (*_LISTS, "properties", "body", "corrupt_reason")
 
+QUEUE_COLUMNS = ("topic", "queue_id")
+"""The columns whose values are the same in all messages of a queue."""
+
 Mask = npt.NDArray[np.bool_]
 
 _INT64 = 1 << 63
+_MOST_PRINTED = 10
+"""Number of values of a list that the text of a condition contains."""
+_MESSAGE_ID = re.compile("(?:[0-9A-F]{16}|[0-9A-F]{40})([0-9A-F]{16})")
+"""Matches a message id: the host's address and port, then the physical offset."""
+_SELECTIVE = frozenset(["=", "in", *_TEXT_MATCHES])
 _WILD = frozenset("*?")
 
 OnCorrupt = Literal["fail", "skip", "row"]
@@ -74,12 +82,14 @@ class Condition:
     Texts are compared by their UTF-8 bytes. Raises UsageError if values cannot be compared.
 
     keeps_damage: whether rows for damaged ranges meet the condition too, because lost messages may have met it
+    values: the compared values in the column's type; empty without a value
     """
 
     column: str
     operator: str
     value: Any = None
     keeps_damage: bool = False
+    values: pa.Array = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.column not in ALL_COLUMNS.names:
@@ -90,14 +100,18 @@ class Condition:
             )
         if self.column in _UNANSWERED and self.operator != _HOLDS:
             raise UsageError(f"{self.column} {self.operator}: cannot filter by this column")
+        # Convert the values only once: a list may be long, and is compared with every block of the log.
+        # Fields of a frozen dataclass can only be set in this way.
+        object.__setattr__(self, "values", pa.array([], self._kind))
         if self.operator in _NULL_MATCHES:
             return
         if self.operator in _TEXT_MATCHES and not pa.types.is_string(self._kind):
             raise UsageError(f"{self.column} {self.operator}: this operator works for texts only")
         if self.operator not in (*_COMPARISONS, *_TEXT_MATCHES, *_MEMBERSHIPS, _HOLDS):
             raise UsageError(f"{self.column} {self.operator}: no such operator")
+        values = self.value if self.operator in (*_MEMBERSHIPS, _HOLDS) else (self.value,)
         try:
-            self.scalars()
+            object.__setattr__(self, "values", pa.array(list(values), self._kind))
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             raise UsageError(
                 f"{self.column} {self.operator} {self.value!r}: not a value of type {self._kind}"
@@ -109,11 +123,6 @@ class Condition:
         kind = ALL_COLUMNS.field(self.column).type
         return kind.value_type if self.operator == _HOLDS else kind
 
-    def scalars(self) -> list[Any]:
-        """Return the compared values in the column's type."""
-        values = self.value if self.operator in (*_MEMBERSHIPS, _HOLDS) else (self.value,)
-        return [pa.scalar(value, self._kind) for value in values]
-
     def keeps(self, column: pa.Array) -> Mask:
         """Return a mask of the values that meet the condition."""
         if self.operator == _HOLDS:
@@ -123,9 +132,9 @@ class Condition:
         elif self.operator in _TEXT_MATCHES:
             met = _TEXT_MATCHES[self.operator](column, self.value)
         elif self.operator in _COMPARISONS:
-            met = _COMPARISONS[self.operator](column, self.scalars()[0])
+            met = _COMPARISONS[self.operator](column, self.values[0])
         else:
-            matches = pc.is_in(column, pa.array(self.scalars(), self._kind))
+            matches = pc.is_in(column, self.values)
             # `is_in` is false for null, so its inverse is true. In SQL, null meets neither `IN` nor `NOT IN`.
             met = (
                 matches if self.operator == "in" else pc.and_(pc.invert(matches), column.is_valid())
@@ -138,7 +147,7 @@ class Condition:
         return self.column == column and not self.keeps(pa.array([value], kind))[0]
 
     def _holding(self, lists: pa.ListArray) -> Mask:
-        matches = pc.is_in(lists.flatten(), pa.array(self.scalars(), self._kind))
+        matches = pc.is_in(lists.flatten(), self.values)
         met = np.zeros(len(lists), np.bool_)
         met[pc.list_parent_indices(lists).filter(matches).to_numpy()] = True
         return met
@@ -146,8 +155,12 @@ class Condition:
     def __str__(self) -> str:
         if self.operator in _NULL_MATCHES:
             return f"{self.column} {self.operator}"
-        values = [repr(s.as_py()) if pa.types.is_string(s.type) else str(s) for s in self.scalars()]
-        return f"{self.column} {self.operator} {', '.join(values)}"
+        is_text = pa.types.is_string(self.values.type)
+        first = [repr(s.as_py()) if is_text else str(s) for s in self.values[:_MOST_PRINTED]]
+        more = len(self.values) - len(first)
+        return f"{self.column} {self.operator} {', '.join(first)}" + (
+            f" and {more:,} more" if more else ""
+        )
 
 
 def kept_rows(batch: pa.RecordBatch, conditions: Iterable[Condition]) -> pa.RecordBatch:
@@ -180,9 +193,7 @@ def limits(conditions: Iterable[Condition], column: str) -> tuple[int | None, in
     for condition in conditions:
         if condition.column != column or condition.operator not in _BOUNDS:
             continue
-        values = [
-            scalar.cast(pa.int64()).as_py() for scalar in condition.scalars() if scalar.is_valid
-        ]
+        values = condition.values.cast(pa.int64()).drop_null().to_pylist()
         if not values:  # A comparison with null is never true, so no value meets the condition.
             return 1, 0
         to_greatest, to_least = _BOUNDS[condition.operator]
@@ -200,9 +211,38 @@ def choices(conditions: Iterable[Condition], column: str) -> frozenset[str] | No
     texts: frozenset[str] | None = None
     for condition in conditions:
         if condition.column == column and condition.operator in ("=", "in"):
-            values = frozenset(scalar.as_py() for scalar in condition.scalars()) - {None}
+            values = frozenset(condition.values.to_pylist()) - {None}
             texts = values if texts is None else texts & values
     return texts
+
+
+def offsets_of(conditions: Iterable[Condition]) -> frozenset[int] | None:
+    """Return the only physical offsets of messages that can meet all conditions; None if there is no such restriction.
+
+    A message id contains the physical offset.
+    """
+    offsets: frozenset[int] | None = None
+    for condition in conditions:
+        if condition.operator not in ("=", "in"):
+            continue
+        if condition.column == "physical_offset":
+            values = frozenset(condition.values.to_pylist()) - {None}
+        elif condition.column == "message_id":
+            ids = condition.values.drop_null().to_pylist()
+            # A text that is no message id is the id of no message.
+            values = frozenset(
+                int(match[1], 16) for id in ids if (match := _MESSAGE_ID.fullmatch(id))
+            )
+        else:
+            continue
+        offsets = values if offsets is None else offsets & values
+    return offsets
+
+
+def of_queues(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+    """Return the conditions on the topic and the queue id, if any of them excludes most queues; else nothing."""
+    every = tuple(condition for condition in conditions if condition.column in QUEUE_COLUMNS)
+    return every if any(condition.operator in _SELECTIVE for condition in every) else ()
 
 
 class SoughtKeys(NamedTuple):
@@ -231,7 +271,7 @@ def sought_keys(conditions: Sequence[Condition]) -> SoughtKeys | None:
         return SoughtKeys("unique_key", unique, with_rolled_back)
     for condition in conditions:
         if condition.operator == _HOLDS:
-            keys = frozenset(scalar.as_py() for scalar in condition.scalars())
+            keys = frozenset(condition.values.to_pylist())
             return SoughtKeys(condition.column, keys, with_rolled_back)
     return None
 

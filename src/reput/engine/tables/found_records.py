@@ -8,14 +8,17 @@ first gap: the entries of all queues together must cover the file up to there. T
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from reput.core import CommitLogFile, QueueIndex, open_queues
+from reput.engine.messages import ALL_COLUMNS
+from reput.engine.tables.filters import QUEUE_COLUMNS, Condition, Mask
 from reput.errors import MissingExtraError, StoreError
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.dtypes import ENTRY_DTYPE
@@ -124,21 +127,32 @@ class OpenedQueues:
             self._queues = None
 
 
+def queues_kept(names: Sequence[tuple[str, int]], conditions: Iterable[Condition]) -> Mask:
+    """Return a mask of the queues, given by topic and queue id, that meet all conditions on these two columns."""
+    columns = dict(zip(QUEUE_COLUMNS, zip(*names, strict=True), strict=True)) if names else {}
+    kept = np.ones(len(names), np.bool_)
+    for condition in conditions:
+        if condition.column in columns:
+            kind = ALL_COLUMNS.field(condition.column).type
+            kept &= condition.keeps(pa.array(columns[condition.column], kind))
+    return kept
+
+
 def find_queued(
     queues: OpenedQueues,
     folder: str,
     file: CommitLogFile,
-    topics: Collection[str],
+    conditions: Sequence[Condition],
     start: int,
     stop: int,
 ) -> FoundRecords | None:
-    """Return the records of these topics that begin in [start, stop) of a file.
+    """Return the records that begin in [start, stop) of a file, in queues that meet conditions on topic and queue id.
 
     They are found through the ConsumeQueues in the store's folder. Returns None if the queues are incomplete, or if
     they lead to so many records that a scan is faster.
     """
     try:
-        return _find(queues.of(folder), file, topics, start, stop)
+        return _find(queues.of(folder), file, conditions, start, stop)
     except (StoreError, MissingExtraError):  # Damaged or expired queues: scan the log instead.
         queues.close()
         return None
@@ -147,13 +161,15 @@ def find_queued(
 def _find(
     queues: QueueIndex,
     file: CommitLogFile,
-    topics: Collection[str],
+    conditions: Sequence[Condition],
     start: int,
     stop: int,
 ) -> FoundRecords | None:
+    # The names are read only now: a queue that was created after the plan may have messages of this range.
     names = queues.list()
     if len(names) > _MAX_QUEUES:
         return None
+    is_requested = queues_kept(names, conditions)
     # An entry states where its record begins and ends. The entries of all queues cover [file.start, end) without a
     # gap if each record begins where another one ends. To test this without a sort, hashes of all ends are added and
     # hashes of all begins are subtracted: only the hashes of `end` and `file.start` may remain. The random seed
@@ -161,7 +177,7 @@ def _find(
     seed = np.uint64(secrets.randbits(64))
     total, end = np.uint64(0), -1
     parts = [np.empty(0, ENTRY_DTYPE)]
-    for topic, queue_id in names:
+    for (topic, queue_id), is_kept in zip(names, is_requested, strict=True):
         queue = queues.queue(topic, queue_id)
         first, last = queue.min_queue_offset(file.start), queue.min_queue_offset(file.end)
         for data in queue.entry_bytes(first, last):
@@ -171,7 +187,7 @@ def _find(
             with np.errstate(over="ignore"):
                 total += np.uint64(steps)
             end = max(end, int(furthest))
-            if topic in topics:
+            if is_kept:
                 parts.append(np.frombuffer(data, ENTRY_DTYPE))
     if end <= start or total != np.uint64(step(file.start, end, seed)):
         return None

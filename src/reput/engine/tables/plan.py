@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,14 @@ from reput.core import (
     open_queues,
 )
 from reput.engine.tables.by_key import IndexBesideLog, KeyedStretch
-from reput.engine.tables.filters import Condition, choices, limits, sought_keys
+from reput.engine.tables.filters import (
+    Condition,
+    choices,
+    limits,
+    of_queues,
+    offsets_of,
+    sought_keys,
+)
 from reput.engine.tables.found_records import FoundRecords
 from reput.engine.tables.read import LogRange, ReadTask, damage_rows
 from reput.engine.tables.times import StoredRange, stored_elsewhere, stored_within
@@ -39,6 +47,8 @@ _TASKS = 8
 _RANGE_BYTES = 64 << 10
 # Reading one scattered record takes as long as reading this many consecutive bytes.
 _RECORD_BYTES = 8 << 10
+# Reading one message at a given offset takes as long as reading this many consecutive bytes.
+_SCATTERED_BYTES = 128 << 10
 SPLIT_BYTES = 2 * DEFAULT_SPLIT_BYTES
 _MAX_TASKS = 100_000
 _MOST_NAMES = 5
@@ -88,6 +98,11 @@ class ReadPlan:
     tasks: list[ReadTask] = field(default_factory=list)
     missing: list[MissingLog] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def log_bytes(self) -> int:
+        """Return the number of log bytes to read."""
+        return sum(task.part.log_bytes for task in self.tasks)
 
     def packed(
         self, split_bytes: int | None = None, least_tasks: int = 1
@@ -273,11 +288,11 @@ def _plan_source(
         if start < file.end and file.start < stop
     ]
     _note(plan, source, len(files), len(ranges), "physical_offset")
-    by_key = None
-    if use_indexes:
-        by_key = _by_key(plan, index, ranges, conditions, unwrap_batches)
-    if by_key is not None:
-        ranges = by_key
+    requested = _at_offsets(plan, source, ranges, conditions) if use_indexes else None
+    if requested is None and use_indexes:
+        requested = _by_key(plan, index, ranges, conditions, unwrap_batches)
+    if requested is not None:
+        ranges = requested
     else:
         ranges = _by_time(plan, source, ranges, conditions, split_bytes)
         ranges = _by_queue(plan, source, ranges, conditions) if use_indexes else ranges
@@ -346,8 +361,8 @@ def _by_key(
     plan.notes += [f"{index.source.name}: {note}" for note in keyed.notes]
     parts = [
         replace(part, start=begin, stop=end, found=records)
-        for stretch in stretches
         for part in ranges
+        for stretch in _overlapping(stretches, part.start, part.stop)
         if (begin := max(stretch.range.start, part.start))
         < (end := min(stretch.range.stop, part.stop))
         and ((records := _between(stretch, begin, end)) is None or len(records))
@@ -357,6 +372,14 @@ def _by_key(
         f"{index.source.name}: {column} found through the index: {size} bytes to read"
     )
     return parts
+
+
+def _overlapping(
+    stretches: Sequence[KeyedStretch], start: int, stop: int
+) -> Sequence[KeyedStretch]:
+    """Return the stretches that overlap with [start, stop). All are in order, and do not overlap each other."""
+    first = bisect_right(stretches, start, key=lambda stretch: stretch.range.stop)
+    return stretches[first : bisect_left(stretches, stop, key=lambda stretch: stretch.range.start)]
 
 
 def _between(stretch: KeyedStretch, start: int, stop: int) -> FoundRecords | None:
@@ -428,8 +451,8 @@ def _by_queue(
     ranges: list[LogRange],
     conditions: Sequence[Condition],
 ) -> list[LogRange]:
-    topics = choices(conditions, "topic")
-    if topics is None or source.folder is None:
+    requested = of_queues(conditions)
+    if not requested or source.folder is None:
         return ranges
     try:
         with closing(open_queues(source.folder)) as queues:
@@ -437,10 +460,27 @@ def _by_queue(
                 return ranges
     except (StoreError, MissingExtraError):  # Unreadable queues: scan the log.
         return ranges
+    columns = " and ".join(dict.fromkeys(condition.column for condition in requested))
     plan.notes.append(
-        f"{source.name}: topic found through the ConsumeQueues, where these are complete"
+        f"{source.name}: {columns} found through the ConsumeQueues, where these are complete"
     )
-    return [replace(part, folder=source.folder, topics=topics) for part in ranges]
+    return [replace(part, folder=source.folder, by_queue=True) for part in ranges]
+
+
+def _at_offsets(
+    plan: ReadPlan, source: LogListing, ranges: list[LogRange], conditions: Sequence[Condition]
+) -> list[LogRange] | None:
+    """Return a range for each physical offset that a condition names; None if it names none or too many."""
+    offsets = offsets_of(conditions)
+    size = sum(part.stop - part.start for part in ranges)
+    if offsets is None or len(offsets) * _SCATTERED_BYTES > size:
+        return None
+    places, parts = sorted(offsets), []
+    for part in ranges:
+        first, last = bisect_left(places, part.start), bisect_left(places, part.stop)
+        parts += [replace(part, start=at, stop=at + 1) for at in places[first:last]]
+    plan.notes.append(f"{source.name}: {len(parts)} messages found through their physical offsets")
+    return parts
 
 
 def _cut(
@@ -451,7 +491,7 @@ def _cut(
     The unused end of the last file stays one task. It begins at `log_end`. If `log_end` is None, it begins after the
     last nonzero byte.
     """
-    if part.topics is not None or part.found is not None or part.stop - part.start <= split_bytes:
+    if part.by_queue or part.found is not None or part.stop - part.start <= split_bytes:
         return [part]
     data_end = part.stop
     if part.ends_log and log_end is not None and part.start <= log_end <= part.stop:

@@ -35,21 +35,19 @@ from reput.engine.messages import (
     cut_by_bytes,
     select,
 )
-from reput.engine.tables.filters import Condition, OnCorrupt, by_cost, kept_rows
+from reput.engine.tables.filters import QUEUE_COLUMNS, Condition, OnCorrupt, by_cost, kept_rows
 from reput.engine.tables.found_records import FoundRecords, OpenedQueues, PackedRecords, find_queued
 from reput.errors import CorruptMessageError
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH, locate
 from reput.io import FileReader, OpenFile
 from reput.kernels.jit import new_rows
 
-_QUEUE_COLUMNS = ("topic", "queue_id")
-
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
     """The records of one CommitLog file that begin in the physical offsets [start, stop).
 
-    topics: the requested topics, if the ConsumeQueues in `folder` can be used to find their messages
+    by_queue: whether the ConsumeQueues in `folder` can be used to find the messages of the requested queues
     found: the requested messages, if IndexFiles were used to find them
     at_record: whether a record begins at `start`; if not, reading begins at the next record
     ends_log: whether this is the last file with data; unreadable bytes at its end are not damage, but the log's end
@@ -63,7 +61,7 @@ class LogRange:
     ends_log: bool = False
     at_record: bool = False
     folder: str | None = None
-    topics: frozenset[str] | None = None
+    by_queue: bool = False
     found: FoundRecords | None = field(default=None, compare=False)
     names: BrokerNames = NO_NAMES
 
@@ -185,11 +183,13 @@ class RangeBatches:
 
     def _queued(self) -> FoundRecords | None:
         part = self._part
-        if part.topics is None or part.folder is None:
+        if not part.by_queue or part.folder is None:
             return None
         queues = self._opened or OpenedQueues()
         try:
-            return find_queued(queues, part.folder, part.file, part.topics, part.start, part.stop)
+            return find_queued(
+                queues, part.folder, part.file, self._conditions, part.start, part.stop
+            )
         finally:
             if self._opened is None:
                 queues.close()
@@ -246,7 +246,7 @@ class RangeBatches:
                 break
             # The messages of a piece (a block of records) belong to few queues. So evaluate a condition on the queue
             # once per queue, not once per message.
-            if condition.column in _QUEUE_COLUMNS:
+            if condition.column in QUEUE_COLUMNS:
                 of_queue = [getattr(queue, condition.column) for queue in piece.batch.queues]
                 kind = ALL_COLUMNS.field(condition.column).type
                 met = condition.keeps(pa.array(of_queue, kind))

@@ -185,6 +185,6 @@ def restore(
     with DISK.writing_into(destination):
         return restore_store(
             fspath(archive), fspath(destination), end_offsets_with_queues,
-            begin_ms=optional_milliseconds(begin), end_ms=optional_milliseconds(end),
+            begin_ms=optional_milliseconds(begin), end_ms=optional_milliseconds(end, is_end=True),
             options=dict(storage_options or {}), progress=progress,
         )  # fmt: skip

@@ -74,7 +74,11 @@ def erase(
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
     choice = Choice(
-        tuple(topics), tuple(keys), query, optional_milliseconds(begin), optional_milliseconds(end)
+        tuple(topics),
+        tuple(keys),
+        query,
+        optional_milliseconds(begin),
+        optional_milliseconds(end, is_end=True),
     )
     choice.check()
     key = None if signing_key is None else fspath(signing_key)

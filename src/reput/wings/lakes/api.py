@@ -6,19 +6,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from os import PathLike, fspath
-from typing import IO, Any
+from typing import IO, Any, Unpack
 
-from reput.base import Progress, checked, silent
+from reput.base import Progress, Time, checked, optional_milliseconds, silent
 from reput.core import NamedStore
 from reput.engine.stores import Chosen, Stores, opened_runner, stores_of
 from reput.errors import UsageError
 from reput.wings.lakes.compaction import CompactReport, compact_destination, layout_of
-from reput.wings.lakes.driver import export_sources
+from reput.wings.lakes.control import format_of
+from reput.wings.lakes.driver import export_sources, preview_export
 from reput.wings.lakes.json_lines import export_lines
 from reput.wings.lakes.merging import TARGET_BYTES
 from reput.wings.lakes.planning import open_stores, without_replicas
 from reput.wings.lakes.report import ExportReport
-from reput.wings.lakes.request import ExportRequest, ExportSettings
+from reput.wings.lakes.request import ExportFields, ExportRequest, ExportSettings
 from reput.wings.lakes.tables.opening import open_table
 from reput.wings.lakes.task import warm_up
 
@@ -32,6 +33,8 @@ def export(
     *,
     to: str = "parquet",
     request: ExportRequest | None = None,
+    begin: Time | None = None,
+    end: Time | None = None,
     names: Sequence[str] = (),
     name_from: str | None = None,
     incremental: bool = False,
@@ -45,8 +48,10 @@ def export(
     compact_after: int | None = None,
     max_rejects: str | int | None = None,
     storage_options: Mapping[str, str] | None = None,
+    dry_run: bool = False,
     runner: Any = "auto",
     progress: Progress = silent,
+    **fields: Unpack[ExportFields],
 ) -> ExportReport:
     """Write the messages of stores into a table, each message exactly once.
 
@@ -55,7 +60,10 @@ def export(
             replicas only the master is exported.
         destination: The folder of the table; for "jsonl" a file's path or an open binary stream.
         to: "parquet", "iceberg", "delta" or "jsonl", or the name of a registered format.
-        request: The messages, columns, partitions and JSON bodies to export; None for everything.
+        request: The messages, columns, partitions and JSON bodies to export; None for everything, or for the request
+            with the fields in `fields`.
+        begin: Only messages stored at this time or later.
+        end: Only messages stored at this time or earlier.
         names: Names of stores in the table's checkpoints, instead of their paths.
         name_from: A path such as "/data/{cluster}/{broker}/store". If a store's path matches, its name and its columns
             `cluster` and `broker` come from the path.
@@ -71,8 +79,11 @@ def export(
         max_rejects: Maximum number of rejected rows, or a share such as "1%". If more rows are rejected, nothing is
             committed.
         storage_options: Options of the file systems of URLs, of stores and of the destination.
+        dry_run: Write nothing; report which bytes would be read, how they are found, and how long it would take. Only
+            for tables.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.
         progress: Called with the phase, units done and units in all.
+        fields: Fields of `ExportRequest`, such as `topics=["orders-*"]`.
 
     Returns:
         A report of the messages read and written. It also states damage of a log, which raises an error only if the
@@ -94,7 +105,13 @@ def export(
         for name, first in skipped.items()
     ]
     sources = open_stores(masters, names, storage_options, name_from)
-    request = request or ExportRequest()
+    for name, time in (
+        ("begin_ms", optional_milliseconds(begin)),
+        ("end_ms", optional_milliseconds(end, is_end=True)),
+    ):
+        if time is not None:
+            fields[name] = time  # type: ignore[literal-required]
+    request = ExportRequest.of(request, fields)
     settings = ExportSettings(
         incremental, fail_on_data_loss, split_bytes, target_file_bytes, commit_every, compact_after,
         max_rejects,
@@ -105,7 +122,8 @@ def export(
     if to == "jsonl":
         is_automatic = Chosen.of(runner)[:2] == Chosen()[:2]
         refused = {
-            **options, **settings.only_for_tables(), "runner": None if is_automatic else runner
+            **options, **settings.only_for_tables(), "dry_run": dry_run or None,
+            "runner": None if is_automatic else runner,
         }  # fmt: skip
         if wrong := [name for name, value in refused.items() if value is not None]:
             raise UsageError(f"{', '.join(wrong)}: cannot be used with jsonl", arguments=wrong)
@@ -117,6 +135,10 @@ def export(
     if not isinstance(destination, str | PathLike):
         raise UsageError(f"destination: {to} needs a folder", arguments=["destination"])
     into = open_table(fspath(destination), to, storage_options=storage_options, **options)
+    if dry_run:
+        is_new = format_of(fspath(destination), storage_options) is None
+        report = preview_export(sources, into, request, settings, is_new=is_new)
+        return replace(report, notes=(*notes, *report.notes)).sealed()
     with ExitStack() as stack:
         report = export_sources(
             sources, into, request,

@@ -76,7 +76,11 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     help="Add only messages that are new since the last export to DEST.",
 )
 @click.option(
-    "--topic", "topics", multiple=True, metavar="T", help="Messages of this topic; repeatable."
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="T",
+    help="Messages of this topic, or of topics that match a pattern such as 'orders-*'; repeatable.",
 )
 @time_window_options
 @click.option(
@@ -201,6 +205,11 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     type=int,
     metavar="N",
     help="After the export, combine small files if a partition has at least N of them.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Write nothing; print which bytes would be read, which index finds them, and how long it would take.",
 )
 @runner_options
 def export_command(

@@ -89,13 +89,13 @@ class Control:
             for place in (self._folder, self._destination.folder):
                 stack.enter_context(DISK.writing_to(place))
             # Check the place before anything is created.
-            self._check_place()
+            self.check_place()
             DISK.create_folder(self._folder)
             stack.enter_context(self._held())
             stack.enter_context(DISK.anchored(self._folder))
             stack.enter_context(locked(self._folder / "owner", busy))
             # Check again, because another run may have changed the folder before the lock was taken.
-            self._check_place()
+            self.check_place()
             yield
 
     @contextmanager
@@ -106,7 +106,7 @@ class Control:
         with DISK.anchored(place) if place.is_dir() else nullcontext():
             yield
 
-    def _check_place(self) -> None:
+    def check_place(self) -> None:
         """Raise UsageError if the folder has other contents, or a table of another layout."""
         place, layout = self._destination.folder, self._destination.layout
         with explained(place, "be read"):
@@ -270,6 +270,9 @@ class BucketControl(Control):
         with self._bucket.claimed(self._destination.layout, self._destination.known_by):
             StagedFiles.register_stores([self._bucket.store])
             yield
+
+    def check_place(self) -> None:
+        """Do nothing: `claimed` checks a place in a bucket."""
 
     @contextmanager
     def _held(self) -> Iterator[None]:

@@ -25,8 +25,9 @@ import pyarrow as pa
 
 from reput.base import Progress, Runner, silent
 from reput.core import LogListing, ReadMark
-from reput.engine.tables import Bounds, ReadTask
+from reput.engine.tables import Bounds, ReadTask, estimated_seconds, plan_lines
 from reput.errors import StoreAccessError, StoreChangedError, UsageError
+from reput.io import Scratch
 from reput.wings.lakes.body_decoders import BodyDecoder
 from reput.wings.lakes.body_shape import BodyShape
 from reput.wings.lakes.commit import Commit, Destination, Staged, State
@@ -41,7 +42,7 @@ from reput.wings.lakes.reject_reasons import MostRejects, Reasons, most_frequent
 from reput.wings.lakes.report import ExportReport
 from reput.wings.lakes.request import DEFAULT_SETTINGS, KNOWN_COLUMNS, ExportRequest, ExportSettings
 from reput.wings.lakes.steps import CommitEvery, ExportStep, are_in_order, grouped, weight_of
-from reput.wings.lakes.task import REASON, ExportJob, TaskResult, run_export
+from reput.wings.lakes.task import REASON, ExportJob, TaskResult, run_export, warm_up
 from reput.wings.lakes.upsert import Upsertable, check_upsert, upsert
 
 # Maximum number of log bytes per task, unless the caller sets a number.
@@ -108,6 +109,62 @@ def export_sources(
     return report.sealed()
 
 
+def preview_export(
+    sources: Sequence[LogListing],
+    destination: Destination,
+    request: ExportRequest,
+    settings: ExportSettings,
+    *,
+    is_new: bool,
+) -> ExportReport:
+    """Return a report of what an export would read now. Nothing is written.
+
+    `is_new`: whether nothing has been exported to the destination yet
+
+    Raises StoreError, UsageError.
+    """
+    begun, report = time.monotonic(), ExportReport(destination.name, is_dry_run=True)
+    control = control_of(destination)
+    check_upsert(request, destination)
+    check_apart(control.place, sources)
+    control.check_place()
+    # Opening a new Iceberg table could create its catalog.
+    state = None if is_new else destination.state([source.name for source in sources])
+    _check_state(state, destination, request, settings)
+    bounds, _ = extents_of(sources, state, report, request)
+    plan = plan_of(
+        sources, bounds, request, settings.fail_on_data_loss, settings.split_bytes or SPLIT_BYTES,
+        report, with_notes=False,
+    )  # fmt: skip
+    report.log_bytes = plan.log_bytes
+    report.note(*plan_lines(plan, sum(map(length_of, bounds.values()))))
+    warm_up()
+    report.estimated_s = estimated_seconds(plan, partial(_write_sample, request))
+    report.total_s = time.monotonic() - begun
+    return report.sealed()
+
+
+def _write_sample(request: ExportRequest, tasks: Sequence[ReadTask]) -> None:
+    """Write the rows of some tasks into files, and delete these files. Bodies are not decoded."""
+    schema = request.columns_with(None)
+    with Scratch.folder() as folder:
+        run_export(ExportJob(request, str(folder), schema, schema, None), tasks)
+
+
+def _check_state(
+    state: State | None, destination: Destination, request: ExportRequest, settings: ExportSettings
+) -> None:
+    """Raise UsageError if an export cannot continue in a table."""
+    if state is not None and not settings.incremental:
+        raise UsageError(
+            f"{destination.name}: messages were exported there already; "
+            "pass incremental to add only the new ones",
+            arguments=["incremental"],
+        )
+    if state is not None and state.request:
+        request.check_same(state.request, destination.name)
+
+
 @dataclass(slots=True)
 class _ExportRun:
     """One export; its steps fill the report."""
@@ -134,14 +191,7 @@ class _ExportRun:
         runner_for: Callable[[int], Runner],
     ) -> None:
         state = self.destination.state([source.name for source in sources])
-        if state is not None and not self.settings.incremental:
-            raise UsageError(
-                f"{self.destination.name}: messages were exported there already; "
-                "pass incremental to add only the new ones",
-                arguments=["incremental"],
-            )
-        if state is not None and state.request:
-            self.request.check_same(state.request, self.destination.name)
+        _check_state(state, self.destination, self.request, self.settings)
         planner = None
         if len(sources) >= _MANY_STORES:
             planner = self.control.on(runner_for(most_bytes(sources, state)))
@@ -368,7 +418,7 @@ def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskRes
     Return True also if the two positions cannot be compared.
     """
     first, second = before.part, after.part
-    if first.file != second.file or first.stop != second.start or second.topics is not None:
+    if first.file != second.file or first.stop != second.start or second.by_queue:
         # The end of one range cannot be compared with the beginning of the other: the ranges are in different files,
         # are not adjacent, or are read through ConsumeQueues.
         return True

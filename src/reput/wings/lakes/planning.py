@@ -30,6 +30,7 @@ from reput.engine.tables import (
     Bounds,
     IndexBesideLog,
     ReadPlan,
+    choices,
     logs_of,
     plan_between,
     plan_reading,
@@ -95,7 +96,7 @@ def extents_of(
 
     Raises StoreError, and UsageError for a store that the table has under another name.
     """
-    topics = request.topics or None
+    topics = choices(request.conditions(), "topic")
     find = partial(_extent_of, report.destination, None if state is None else state.marks, topics)
     # Requests to remote stores spend their time waiting, so they are sent in parallel.
     runner = runner or waiting(not all(source.is_local for source in sources))
@@ -151,8 +152,12 @@ def plan_of(
     report: ExportReport,
     use_indexes: bool = True,
     runner: Runner | None = None,
+    with_notes: bool = True,
 ) -> ReadPlan:
-    """Return the ranges to read. Raises StoreError, and StoreChangedError for lost ranges if `fail_on_data_loss`."""
+    """Return the ranges to read. `with_notes` adds the notes of the plan to the report.
+
+    Raises StoreError, and StoreChangedError for lost ranges if `fail_on_data_loss`.
+    """
     plan = plan_between(sources, bounds, split_bytes=split_bytes)
     report.missing = [*report.missing, *(missing.lost for missing in plan.missing)]
     if plan.missing and fail_on_data_loss:
@@ -172,7 +177,8 @@ def plan_of(
         remaining, conditions, bounds=bounds, split_bytes=split_bytes, use_indexes=use_indexes,
         runner=runner,
     )  # fmt: skip
-    report.note(*plan.notes)
+    if with_notes:
+        report.note(*plan.notes)
     # An export with conditions on topics or times can find its messages through indexes, without reading the whole log.
     report.is_whole = False
     return plan

@@ -41,7 +41,9 @@ class ExportReport(Sealable, ShownAsTable, Report):
     missing       ranges of the log that no file contains: expired or lost
     damage        unreadable ranges of the log
     commits       number of commits; more than one if the run commits in steps
-    committed     False if there was nothing new
+    committed     False if there was nothing new, or in a dry run
+    is_dry_run    whether nothing was written: the report says what an export would read
+    estimated_s   the processor time of the export in seconds, estimated by a dry run without the decoding of bodies
     """
 
     destination: str
@@ -67,6 +69,8 @@ class ExportReport(Sealable, ShownAsTable, Report):
     committed: bool = False
     read_s: float = 0.0
     total_s: float = 0.0
+    is_dry_run: bool = False
+    estimated_s: float = 0.0
 
     def note(self, *lines: str) -> None:
         """Add lines to the notes."""
@@ -85,7 +89,10 @@ class ExportReport(Sealable, ShownAsTable, Report):
 
     def lines(self) -> Iterator[str]:
         did = "Exported to" if self.committed else "Nothing new for"
-        yield f"{did} {printable(self.destination)} in {self.total_s:,.1f} s"
+        if self.is_dry_run:
+            yield f"Would export to {printable(self.destination)}; nothing was written"
+        else:
+            yield f"{did} {printable(self.destination)} in {self.total_s:,.1f} s"
         for label, value in _rows(self):
             yield f"  {label:<{_LABEL_WIDTH}}{value}"
 
@@ -128,7 +135,9 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
             else "the body of 1 message does not match its CRC; its column body_crc_ok is false",
         )
     for note in report.notes:
-        yield "note", printable(note)
+        yield "plan" if report.is_dry_run else "note", printable(note)
+    if report.is_dry_run:
+        yield "time", f"about {report.estimated_s:,.1f} s of processor time, by a sample"
     lost = sum(damage.length for damage in (*report.damage, *report.missing))
     count = len(report.damage) + len(report.missing)
     yield "damage", f"{counted(count, 'place')}, {lost:,} bytes lost" if count else "none"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 import pyarrow as pa
 
@@ -50,6 +50,9 @@ TABLE_COLUMNS = pa.schema(
 KNOWN_COLUMNS = pa.schema([*TABLE_COLUMNS, *ORIGIN_COLUMNS])
 """All columns that a request may name."""
 
+_SEVERAL = ("columns", "topics", "partition_by")
+"""Fields with several names."""
+
 # A name that stands for TABLE_COLUMNS in a list of columns.
 _USUAL = "*"
 
@@ -60,7 +63,7 @@ class ExportRequest:
 
     columns       names from KNOWN_COLUMNS, in order; "*" stands for all TABLE_COLUMNS. None for TABLE_COLUMNS and the
                   columns that `partition_by` names
-    topics        topics of the messages; () for all
+    topics        topics of the messages, or patterns of them such as `orders-*`; () for all
     begin_ms, end_ms  store timestamps of the first and last messages, both inclusive, in ms since 1970
     partition_by  names from PARTITIONS; day and hour are those of the store timestamp, in UTC
     on_corrupt    fail, skip or row, see `reput.engine.tables.read.RangeBatches`
@@ -205,7 +208,7 @@ class ExportRequest:
         Rows for damaged ranges need not meet them, because the messages in such a range are unknown.
         """
         return list(
-            selected(topics=self.topics or None, begin_ms=self.begin_ms, end_ms=self.end_ms)
+            selected(patterns=self.topics or None, begin_ms=self.begin_ms, end_ms=self.end_ms)
         )
 
     def table_schema(self) -> pa.Schema:
@@ -227,6 +230,29 @@ class ExportRequest:
             schema = schema.append(pa.field(self.value_column, shape.type))
             schema = schema.append(self.error_column) if self.is_permissive else schema
         return schema
+
+    @classmethod
+    def of(cls, request: ExportRequest | None, fields: Mapping[str, Any]) -> ExportRequest:
+        """Return a request, or the request with these fields if it is None. Raises UsageError.
+
+        A text in a field of several names is one name.
+        """
+        if request is None:
+            several = {
+                name: (fields[name],) for name in _SEVERAL if isinstance(fields.get(name), str)
+            }
+            lists = {
+                name: tuple(v)
+                for name, v in fields.items()
+                if isinstance(v, list | set | frozenset)
+            }
+            return cls(**{**fields, **lists, **several})
+        if fields:
+            raise UsageError(
+                f"{', '.join(fields)}: pass request or its fields, not both",
+                arguments=["request", *fields],
+            )
+        return request
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> ExportRequest:
@@ -252,6 +278,25 @@ class ExportRequest:
                     "pass the same value, or choose another destination",
                     arguments=[name],
                 )
+
+
+class ExportFields(TypedDict, total=False):
+    """The fields of an `ExportRequest` as arguments of `reput.export`."""
+
+    columns: Sequence[str] | None
+    topics: Sequence[str]
+    begin_ms: int | None
+    end_ms: int | None
+    partition_by: Sequence[str]
+    on_corrupt: OnCorrupt
+    decompressed: bool
+    json_body: str | None
+    json_mode: JsonMode
+    json_timestamps: bool
+    body: str | None
+    charset: str
+    profile: Profile
+    upsert_by: str | None
 
 
 @dataclass(frozen=True, slots=True)

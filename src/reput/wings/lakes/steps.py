@@ -97,7 +97,7 @@ class ExportStep:
             # A record never continues in the next file, so a step can end at the end of a file.
             return after.file.start if last.store == after.store else last.stop
         ended = self.results[-1]
-        walks = all(part.topics is None and part.found is None for part in (last, after))
+        walks = all(not part.by_queue and part.found is None for part in (last, after))
         is_whole = ended.start < last.stop <= ended.end and last.stop == after.start
         return ended.end if walks and is_whole and not _leaves(ended, after) else None
 

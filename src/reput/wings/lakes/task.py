@@ -101,7 +101,7 @@ def run_export(job: ExportJob, tasks: Sequence[ReadTask]) -> list[TaskResult]:
 def _run(job: ExportJob, task: ReadTask, rows: ParquetFiles, rejects: ParquetFiles) -> TaskResult:
     part = task.part
     start = part.start
-    if part.topics is None and not part.at_record:
+    if not part.by_queue and not part.at_record:
         # A range may begin within a record.
         start = first_record(task.open_file, part.file, part.start, part.stop, _buffers())
         part = replace(part, start=start, at_record=True)
