@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from reput.base import Finding
-from reput.core.index.key_index import ARCHIVED_KEYS, IndexPart, KeyIndex, NamedKey, TimeWindow
+from reput.core.index.key_index import IndexPart, KeyIndex, NamedKey, TimeWindow
 from reput.core.index.search import without_keys
 from reput.core.log.files import CommitLogFile, lost_end
 from reput.core.log.offset_range import OffsetRange
@@ -296,16 +296,14 @@ class Planner:
             self._kept[start, stop] = segment
         return segment
 
-    def without_tags(self, segment: Segment, tags_from: int) -> Iterator[Segment]:
-        """Yield a segment, or segments to scan in its place if the index has no items for tags of its messages.
-
-        Only messages from the physical offset `tags_from` on have such items.
-        """
-        is_archived = segment.part is not None and segment.part.name.startswith(ARCHIVED_KEYS)
-        if segment.part is None or (segment.start >= tags_from and not is_archived):
-            yield segment
-        else:
-            yield from reversed([*self._scanned(segment.start, segment.stop, keep=False)])
+    def scanned(self) -> Iterator[Segment]:
+        """Yield the segments of the log as it is now, newest first, all of them to scan. Raises as `segments` does."""
+        for segment in self.segments():
+            if segment.part is None:
+                yield segment
+            else:
+                parts = self._scanned(segment.start, segment.stop, keep=False)
+                yield from reversed([*parts])
 
     def _find_trusted_until(self) -> int:
         """Return the physical offset up to which the index is trusted: the log's end, or the start of its last file.

@@ -262,14 +262,11 @@ class MessageStore(StoreReader):
     ) -> QueryRecords:
         """Return the records of a topic with these tags, newest first, as `find_records` does for a key.
 
-        Ranges of the log are scanned if no IndexFile covers them, and if their messages have no index entries for tags,
-        which only brokers of 5.4 and later put.
+        The log is scanned, because a proof of an IndexFile is about keys: items for tags, which only brokers of 5.4 and
+        later put, may be missing.
         """
-        tags_from = self.index_tags_from
-        return self._search(
-            TagsPredicate(topic, tags), (topic,), **_bounds(begin, end, limit, after),
-            max_bytes=max_bytes, tags_from=ANY_OFFSET if tags_from is None else tags_from,
-        )  # fmt: skip
+        bounds = _bounds(begin, end, limit, after)
+        return self._search(TagsPredicate(topic, tags), (topic,), **bounds, max_bytes=max_bytes)
 
     @checked
     def query_steps(

@@ -32,6 +32,7 @@ from reput.core.log.wanted_scan import Found, Scanner, Wanted, WantedNothing
 from reput.core.query.answers import QueryRecords, RecordProgress
 from reput.core.query.evidence import Evidence, Question
 from reput.core.query.inner_batches import InnerBatches, may_hold_any
+from reput.core.query.predicates import TagsPredicate
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
 from reput.format.commit_log import QUEUE_PLACE, crc_matches
 from reput.format.properties import may_be_replaced_id
@@ -111,15 +112,14 @@ class Search:
         inner: InnerBatches | None = None,
         replaced: ReplacedIdSearch | None = None,
         most_scanned_bytes: int | None = None,
-        tags_from: int | None = None,
     ) -> None:
         """Prepare a search.
 
         Two further searches find messages without index entries. `inner` finds messages of inner batches. If a record
         has several unique keys (5.x), the index has only the last one, and `replaced` finds messages by the others. The
         answer has at most `max_bytes` of records, but at least one record. A segment that must be scanned is skipped if
-        it is longer than `most_scanned_bytes`. In a search by tags, `tags_from` is the physical offset from which
-        messages have index entries for tags.
+        it is longer than `most_scanned_bytes`. A search
+        by tags scans the log: a trusted index part has all keys of its messages, but may lack items for tags.
         """
         self._most_scanned_bytes = _UNBOUNDED if most_scanned_bytes is None else most_scanned_bytes
         self._inner, self._replaced = inner, replaced
@@ -134,8 +134,8 @@ class Search:
         self._limit = _UNBOUNDED if limit is None else limit
         self._before = _UNBOUNDED if after is None else after
         self._left_bytes = _UNBOUNDED if max_bytes is None else max_bytes
-        self._tags_from = tags_from
-        self._scanner = Scanner(log, predicate, by_tags=tags_from is not None)
+        self._by_tags = isinstance(predicate, TagsPredicate)
+        self._scanner = Scanner(log, predicate, by_tags=self._by_tags)
         self._records: list[LocatedRecord] = []
         self._further: dict[str, InnerBatches | ReplacedIdSearch] = {}
         if inner is not None:
@@ -162,11 +162,7 @@ class Search:
 
     def _search(self, planner: Planner) -> Iterator[int]:
         """Yield the start of each segment after it has been searched."""
-        segments: Sequence[Segment] = planner.segments()
-        if (tags_from := self._tags_from) is not None:
-            segments = [
-                part for segment in segments for part in planner.without_tags(segment, tags_from)
-            ]
+        segments = tuple(planner.scanned()) if self._by_tags else planner.segments()
         self._evidence.problems += planner.problems
         # If the log has grown since it was planned, the answer ends where the plan ends.
         self._planner = planner
