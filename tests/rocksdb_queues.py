@@ -10,6 +10,7 @@ from reput.format.rocksdb_queue import (
     CHECKPOINT_KEY,
     ENTRIES_FAMILY,
     OFFSETS_FAMILY,
+    decode_end,
     decode_value,
     encode_checkpoint,
     encode_end,
@@ -48,5 +49,20 @@ def cut_database(store: Path, physical_offset: int) -> None:
         topic, queue_id = prefix[5:-5].decode(), int.from_bytes(prefix[-4:], "big")
         changes.put(end_key(topic, queue_id), encode_end(*end), OFFSETS_FAMILY)
     changes.put(CHECKPOINT_KEY, encode_checkpoint(physical_offset), OFFSETS_FAMILY)
+    database.write(changes)
+    database.close()
+
+
+def delete_queues(store: Path, *topics: str) -> None:
+    """Delete all queues of these topics from the database."""
+    found = items(store)
+    database = opened_to_write(store / "consumequeue")
+    changes = database.changes()
+    for family, values in found.items():
+        for key, value in values.items():
+            end = decode_end(key, value) if family == OFFSETS_FAMILY else None
+            topic = end.topic if end else key[5 : 5 + int.from_bytes(key[:4], "big")].decode()
+            if topic in topics:
+                changes.delete(key, family)
     database.write(changes)
     database.close()

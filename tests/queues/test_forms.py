@@ -28,6 +28,7 @@ from reput.core import (
     QueueSetReader,
     QueueSetWriter,
     QueuesOf,
+    StoreFacts,
     dispatched_entries,
     facts_of,
     open_queues,
@@ -236,7 +237,15 @@ class ToyForm(QueueForm):
         rules = rocksdb_rules(tuple(config.delay_table_ms()))
         return MatchedRecovery(store, rules, partial(RecoveredToys, store))
 
-    def build(self, staging: Staging, output: Path, *, in_place: bool) -> QueueBuild:
+    def build(
+        self,
+        staging: Staging,
+        output: Path,
+        source: StoreFacts,
+        *,
+        in_place: bool,
+        beside_files: bool,
+    ) -> QueueBuild:
         return ToyBuild(staging)
 
 
@@ -302,7 +311,9 @@ def test_it_is_rebuilt(store: Path, tmp_path: Path) -> None:
     assert list((as_files / "consumequeue").iterdir())
     rebuild_store(SerialRunner(), store, output=again, queues="toy")
     assert contents(again) == expected
-    with pytest.raises(UsageError, match="must be 'files' or 'rocksdb' or 'toy', not 'game'"):
+    with pytest.raises(
+        UsageError, match="must be 'files' or 'rocksdb' or 'toy' or 'both', not 'game'"
+    ):
         rebuild_store(SerialRunner(), store, queues="game")
 
 

@@ -36,20 +36,32 @@ def test_its_queues_are_read_and_checked(golden: Golden, store: Path) -> None:
     assert "consumequeue_rocksdb (queues in RocksDB)" in shown
 
 
-def test_it_is_rebuilt_into_another_folder_only(store: Path, tmp_path: Path) -> None:
-    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
-    for write in (
-        lambda: reput.open_store(store, mode="rw"),
-        lambda: reput.rebuild(store),
-        lambda: reput.rebuild(store, queues="files"),
-        lambda: reput.repair(store),
-    ):
-        with pytest.raises(UsageError, match="reput only reads queues in this folder"):
-            write()
-    assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
+def test_it_is_written_and_rebuilt_in_its_folder(store: Path, tmp_path: Path) -> None:
+    with reput.open_store(store, mode="rw") as opened:
+        queues = opened.list_queues()
+        opened.put(reput.Message("TopicA", b"new", queue_id=1))
     reput.rebuild(store, output=tmp_path / "files", queues="files")
     with reput.open_store(store) as one, reput.open_store(store, index=tmp_path / "files") as other:
-        assert one.list_queues() == other.list_queues()
+        assert one.list_queues() == other.list_queues() >= queues
+        end = one.max_queue_offset("TopicA", 1)
+        assert one.pull("TopicA", 1, end - 1, 1).messages[0].body == b"new"
+    for place in (store, tmp_path / "out"):
+        reput.rebuild(store, output=None if place == store else place)
+        assert (place / "consumequeue_rocksdb" / "CURRENT").exists()
+        assert not list((place / "consumequeue").iterdir())
+    assert run("check", store).out == "valid\n"
+    reput.rebuild(store, queues="files")
+    assert not (store / "consumequeue_rocksdb").exists()
+    assert run("check", store).out == "valid\n"
+
+
+def test_it_is_repaired(store: Path) -> None:
+    for path in (store / "consumequeue_rocksdb").glob("*.sst"):
+        path.write_bytes(b"")
+    assert run("check", store).code != FOUND
+    assert run("repair", store).code == FOUND
+    assert (store / "consumequeue_rocksdb" / "CURRENT").exists()
+    assert run("check", store).out == "valid\n"
 
 
 def test_entries_that_the_database_lacks_are_found(store: Path) -> None:

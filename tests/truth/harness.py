@@ -462,7 +462,7 @@ def _suitable(damage: str) -> list[str]:
     only = {
         "archive": ["archive", "joined"],
         "extension": ["extension"],
-        "queue_database": ["both", "keys", "rocksdb", "separate"],
+        "queue_database": ["both", "keys", "rocksdb", "selective", "separate"],
     }
     for prefix, stores in only.items():
         if damage.startswith(prefix):

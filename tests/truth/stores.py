@@ -14,11 +14,13 @@ from zlib import compress
 import reput
 from reput.base.config import StoreConfig
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
+from tests.oracle.appended import appended
 from tests.oracle.consume_queue import write_consume_queues
 from tests.oracle.forge import LogForge, RecordFields, encode_properties, encode_record, write_store
 from tests.oracle.records import MAGIC_V2, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from tests.oracle.walk import walk
 from tests.query.stores import write_index
+from tests.rocksdb_queues import delete_queues
 from tests.truth.messages import (
     COMPRESSED,
     INNER_BATCH,
@@ -246,7 +248,9 @@ def _in_folders(folder: Path) -> Built:
     return built
 
 
-def _derived(config: StoreConfig, *, in_batches: bool = False) -> Callable[[Path], Built]:
+def _derived(
+    config: StoreConfig, *, in_batches: bool = False, without_mmap: bool = False
+) -> Callable[[Path], Built]:
     """Return a function that builds a log of 5.x, whose queues and IndexFiles reput derives."""
     attributes = {"queue.type": "BatchCQ"} if in_batches else {}
 
@@ -255,7 +259,9 @@ def _derived(config: StoreConfig, *, in_batches: bool = False) -> Callable[[Path
         return list(_with_batches(found, Random(seed)) if in_batches else found)
 
     def write(path: Path, log: LogForge, truth: Truth) -> None:
-        write_store(path, log.files())
+        write_store(path, appended(log, Random(3)) if without_mmap else log.files())
+        if without_mmap:
+            (path / "RocksDBMessageStore").mkdir()
         _write_config(path, truth, attributes)
         reput.rebuild(path, config=config, runner="serial")
 
@@ -298,6 +304,13 @@ def _with_queues_in_both(store: Path) -> None:
     shutil.rmtree(other)
 
 
+def _with_some_queues_in_both(store: Path) -> None:
+    """Have topic A in both kinds, B in files only, and the rare topic in RocksDB only."""
+    _with_queues_in_both(store)
+    shutil.rmtree(store / "consumequeue" / "rare")
+    delete_queues(store, "B")
+
+
 def _archived(folder: Path) -> Built:
     """Build an archive of a whole store."""
     built = _four()(folder)
@@ -328,6 +341,8 @@ BUILDERS: dict[str, Callable[[Path], Built]] = {
     "separate": _changed(_derived(replace(_FIVE, queues_in_rocksdb=True)), _with_separate_database),
     "both": _changed(_derived(_FIVE), _with_queues_in_both),
     "tags": _derived(replace(_FIVE, store_version="5.5")),
+    "selective": _changed(_derived(_FIVE), _with_some_queues_in_both),
+    "without_mmap": _derived(_FIVE, without_mmap=True),
     "keys": _changed(_derived(_FIVE), _with_keys_in_rocksdb),
     "archive": _archived,
     "joined": _joined,

@@ -59,6 +59,8 @@ class StoreConfig:
         index_tags_from: Physical offset from which IndexFiles also have an item for the tags of each message, as
             brokers of 5.4 and later write it. None if no message has one. By default, the IndexFiles and the version
             decide.
+        accelerated_recovery: Whether recovery checks the log only from the offset that queues in RocksDB state
+            (enableAcceleratedRecovery, 5.4).
 
     In RocketMQ: mappedFileSize, fileSize, fileTotalSize, checkMultiDispatchQueue.
     """
@@ -81,6 +83,7 @@ class StoreConfig:
     extension_file_bytes: int = 48 << 20
     queues_in_rocksdb: bool = False
     index_tags_from: int | None = None
+    accelerated_recovery: bool = False
 
     def __post_init__(self) -> None:
         # JSON has no tuples: if the settings were read from JSON, `log_folders` is a list, which is not hashable.
@@ -198,6 +201,7 @@ _BROKER_NAMES = {
     "forceVerifyPropCRC": "check_record_crc",
     "enableConsumeQueueExt": "extension_files",
     "mappedFileSizeConsumeQueueExt": "extension_file_bytes",
+    "enableAcceleratedRecovery": "accelerated_recovery",
 }
 _ROCKSDB_STORE = "defaultRocksDB"
 _LOG_PATHS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")

@@ -65,8 +65,8 @@ _LEAST_SPLIT_BYTES = 1 << 14
 )
 @click.option(
     "--queues",
-    type=click.Choice(["files", "rocksdb"]),
-    help="Write queues as files or into RocksDB (5.x).  [default: as the store has them]",
+    type=click.Choice(["files", "rocksdb", "both"]),
+    help="Write queues as files, into RocksDB (5.x), or both (5.4).  [default: as the store has them]",
 )
 @click.option(
     "--index",
@@ -114,7 +114,8 @@ def command(
     resume.
 
     --queues converts a 5.x store's queues: to files (storeType=default) or to a RocksDB database
-    (storeType=defaultRocksDB), which needs reput[rocksdb]. It is required if a store has queues in both.
+    (storeType=defaultRocksDB), which needs reput[rocksdb]. It is required if a store has queues in both; --queues both
+    keeps both kinds, each with its topics, and writes all topics twice in other stores (rocksdbCQDoubleWriteEnable).
     --index rocksdb writes the database of keys of a 5.4 broker (indexRocksDBEnable) in place of IndexFiles;
     existing IndexFiles stay.
 
@@ -149,10 +150,11 @@ def command(
     if follow:
         if output is None:
             raise UsageError("--follow needs --output, because the store is only read")
-        in_rocksdb = "rocksdb" in (options["queues"], options["index"])
+        in_rocksdb = options["index"] == "rocksdb" or options["queues"] not in (None, "files")
         if in_rocksdb or any(options[name] for name in ("only", "salvage", "staging")):
             raise UsageError(
-                "--follow: cannot be combined with --only, --salvage, --staging, --queues rocksdb or --index rocksdb"
+                "--follow: cannot be combined with --only, --salvage, --staging, --queues rocksdb, --queues both or "
+                "--index rocksdb"
             )
     named, store = store, with_logs(*split_logs(store))
     if store != named and output is None:

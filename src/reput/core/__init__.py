@@ -158,7 +158,9 @@ if TYPE_CHECKING:
     from reput.core.queues.folders import offset_entries as offset_entries
     from reput.core.queues.folders import queue_database as queue_database
     from reput.core.queues.folders import walk_queues as walk_queues
+    from reput.core.queues.forms import BOTH as BOTH
     from reput.core.queues.forms import FILES as FILES
+    from reput.core.queues.forms import ROCKSDB as ROCKSDB
     from reput.core.queues.forms import LastEntry as LastEntry
     from reput.core.queues.forms import QueueForm as QueueForm
     from reput.core.queues.forms import QueueRecovery as QueueRecovery
@@ -198,9 +200,7 @@ if TYPE_CHECKING:
     from reput.core.queues.store_queues import FILE_FORM as FILE_FORM
     from reput.core.queues.store_queues import BatchQueueSetReader as BatchQueueSetReader
     from reput.core.queues.store_queues import ConsumeQueueSetReader as ConsumeQueueSetReader
-    from reput.core.queues.store_queues import KnownOffset as KnownOffset
     from reput.core.queues.store_queues import QueueSetReader as QueueSetReader
-    from reput.core.queues.store_queues import known_offset as known_offset
     from reput.core.queues.store_queues import open_queues as open_queues
     from reput.core.queues.writer import BatchQueueWriter as BatchQueueWriter
     from reput.core.queues.writer import BatchSizeOf as BatchSizeOf
@@ -209,7 +209,8 @@ if TYPE_CHECKING:
     from reput.core.queues.writer import LostRanges as LostRanges
     from reput.core.queues.writer import batch_size_in as batch_size_in
     from reput.core.queues.writer import write_expired_queue as write_expired_queue
-    from reput.core.store.broker_start import first_file_to_check as first_file_to_check
+    from reput.core.store.broker_start import DispatchPoint as DispatchPoint
+    from reput.core.store.broker_start import checked_from as checked_from
     from reput.core.store.facts import KEPT_BY as KEPT_BY
     from reput.core.store.facts import StoreFacts as StoreFacts
     from reput.core.store.facts import facts_of as facts_of

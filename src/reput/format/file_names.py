@@ -25,8 +25,10 @@ DATABASE_SIGN = "CURRENT"
 """The file that RocksDB has in the folder of each database. It names the current manifest."""
 EXTENSION_FOLDER = "consumequeue_ext"
 INDEX_FOLDER = "index"
-QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
-"""All folders that a rebuild of the queues replaces. A store of 4.9 has the first, and possibly the last."""
+QUEUE_FOLDERS = (
+    CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER, QUEUE_DATABASE_FOLDER,
+)  # fmt: skip
+"""All folders that a rebuild of the queues replaces. A store of 4.9 has the first, and possibly the third."""
 CHECKPOINT_FILE = "checkpoint"
 ABORT_FILE = "abort"
 ABORT_COPY_FILE = "abort.bak"

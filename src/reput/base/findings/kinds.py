@@ -239,6 +239,12 @@ class Kind(StrEnum):
         cost="{} stored {} cannot be consumed, or pass a wrong filter", noun="message",
         repair=Repair.QUEUES,
     )  # fmt: skip
+    SECOND_QUEUES = _Record(
+        "second_queues", Severity.WARNING, Remedy.REBUILD_INDEXES,
+        "queues in RocksDB that are not as the log, and that a store also has in files",
+        cost="consumers get other messages, or none, if the broker prefers RocksDB (combineCQPreferCQType)",
+        repair=Repair.QUEUES,
+    )  # fmt: skip
     MISPLACED_QUEUE_ENTRY = _Record(
         "misplaced_queue_entry", Severity.WARNING, Remedy.NONE,
         "an entry whose number is not the queue offset of its message",

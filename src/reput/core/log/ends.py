@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # With the default settings, a record has at most 4 MiB, so 8 MiB are enough.
 _LOOKED_BACK_BYTES = (8 << 20, 64 << 20)
 _PAGE_BYTES = 64 << 10
+# A page of memory. A write without mmap ends with a page.
+_WRITTEN_BYTES = 4 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,14 @@ class LogEnds:
         with closing(CommitLogReader(source)) as log:
             return _find(log)
 
-    def findings(self) -> list[Finding]:
+    def findings(self, *, is_padded: bool = False) -> list[Finding]:
         """Return findings that explain why the end for readers, the end for a rebuild and the end of the data differ.
 
         Return an empty list if the three ends are equal.
+
+        Args:
+            is_padded: Whether the rest of the last record's page may have any content. A broker that writes without
+                mmap (`writeWithoutMmap`, 5.4) writes whole pages from a buffer that contained other messages before.
         """
         findings = []
         file = self.file
@@ -73,7 +79,8 @@ class LogEnds:
                 "zero; the table and exports end before it, a rebuild after it"
             )
             findings.append(file.lost(self.reader, self.rebuild, detail, Kind.TORN_LOG_END))
-        if file is not None and self.data > self.rebuild:
+        padding = -(self.rebuild - file.start) % _WRITTEN_BYTES if is_padded and file else 0
+        if file is not None and self.data > self.rebuild + padding:
             detail = "the bytes after the last record are not a record"
             findings.append(file.lost(self.rebuild, self.data, detail, Kind.TORN_LOG_END))
         return findings
@@ -184,6 +191,18 @@ def recovered_end(log: CommitLogReader, start: int, *, whole_records: bool = Fal
             if not is_passed:
                 break
     return end
+
+
+def first_record(
+    log: CommitLogReader, file: CommitLogFile, *, whole_records: bool = False
+) -> LocatedRecord | None:
+    """Return the record at the beginning of a file; None if a recovering broker would not read it.
+
+    For `whole_records` see `recovered_end`. Raises StoreAccessError, StoreChangedError.
+    """
+    walk = LogWalk(log, file.start, file.start + 1, in_place=False)
+    record = next(iter(walk), None)
+    return None if record is None or not _has_right_crc(record, whole_records) else record
 
 
 def _end_within(

@@ -176,9 +176,6 @@ class QueueForm:
     def require(self) -> None:
         """Raise MissingExtraError if a package that the form needs is not installed."""
 
-    def refuse_to_change(self, store: str) -> None:
-        """Raise UsageError if reput can only read the queues of this store."""
-
     def expired_files(self, store: str, log_begin: int) -> Iterator[str]:
         """Yield the files whose entries all lead to messages before the log's beginning. Raises StoreAccessError.
 
@@ -200,7 +197,8 @@ class _RegisteredForm(NamedTuple):
     load: Callable[[], QueueForm]
 
 
-FILES, ROCKSDB = "files", "rocksdb"
+FILES, ROCKSDB, BOTH = "files", "rocksdb", "both"
+"""The names of two forms, and the name under which a rebuild writes both (`rocksdbCQDoubleWriteEnable`)."""
 # The forms of a broker. If a store has several, readers prefer earlier ones.
 _forms: dict[str, _RegisteredForm] = {
     FILES: _RegisteredForm((), late("reput.core.queues.store_queues", "FILE_FORM")),

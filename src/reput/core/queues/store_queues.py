@@ -243,13 +243,20 @@ def known_offset(store: str | PathLike[str]) -> KnownOffset:
     """Return the greatest physical offset in the queues of a store. The recovery of a 5.x broker uses it.
 
     Mirrors `ConsumeQueueStoreInterface.getMaxPhyOffsetInConsumeQueue` (tag rocketmq-all-5.3.3). Queues whose last
-    entry cannot be read are ignored.
+    entry cannot be read are ignored. If a store has queues in files and in RocksDB, a broker takes those in files
+    (`combineAssignOffsetCQType`).
 
     Raises StoreAccessError, and for queues in RocksDB also FormatError and MissingExtraError.
     """
     path = fspath(store)
-    forms = queue_forms(path)
-    for form in forms:
-        if form.states_end:
-            return KnownOffset(form.end(path), True)
-    return KnownOffset(max(form.end(path) for form in (FILE_FORM, *forms)))
+    in_files = FILE_FORM.end(path)
+    if in_files < 0 and (stated := stated_offset(path)) is not None:
+        return KnownOffset(stated, True)
+    further = (form.end(path) for form in queue_forms(path) if not form.states_end)
+    return KnownOffset(max((in_files, *further)))
+
+
+def stated_offset(store: str | PathLike[str]) -> int | None:
+    """Return the offset that queues in RocksDB state; None without such queues. Raises as `known_offset` does."""
+    path = fspath(store)
+    return next((form.end(path) for form in queue_forms(path) if form.states_end), None)

@@ -1,14 +1,31 @@
-"""Find the file at which a starting broker begins to check its log.
+"""Find the physical offset at which a starting broker begins to check its log.
 
-This mirrors `CommitLog.recoverNormally`, `recoverAbnormally` and `isMappedFileMatchedRecover` (tags
-rocketmq-all-4.9.3, rocketmq-all-5.3.3).
+The broker walks back from the newest file to the first one that fits, or else takes the oldest. What fits depends on
+the release and on how the store was shut down:
+
+    release   after a clean shutdown                        after a crash
+    4.9.3     the third-last file, whatever it contains     a first record stored before the checkpoint's times
+    5.3.3     a file name at or before the queues' end      the same; in RocksDB, a first record that states an offset
+                                                            at or before the queues' end
+    5.4, 5.5  a whole first record with the right CRC that  the same; for queues in files, the record must be stored
+              states an offset at or before the queues' end  before the checkpoint's times instead
+
+A broker of 5.4 or later also compares the offset with the marks of its other databases (`DispatchPoint.others`), and
+takes the tenth file from the end if none before it fits (`commitLogRecoverMaxNum`).
+
+This mirrors `CommitLog.recoverNormally`, `recoverAbnormally` and `isMappedFileMatchedRecover`, and
+`CombineConsumeQueueStore.isMappedFileMatchedRecover` (tags rocketmq-all-4.9.3, 5.3.3, 5.4.0 and the classes of 5.5).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
 
+from reput.core.log.ends import first_record
 from reput.core.log.files import CommitLogFile
+from reput.core.log.reader import CommitLogReader
 from reput.core.queues.store_queues import KnownOffset
 from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import (
@@ -19,75 +36,125 @@ from reput.format.commit_log import (
     read_size_and_physical_offset,
     read_store_timestamp,
 )
-from reput.io import FileReader, OpenFile
 
+# The first release that checks the whole first record of a file.
+_RELEASE = "5.4"
 _CHECKED_FILES = 3
+_MOST_FILES = 10
+_MORE_FILES = 3
 _CHECKPOINT_SLACK_MS = 3_000
 # A 5.x broker writes a record with message version V2, and another magic, if the topic is longer than 127 bytes.
 _MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)
 
 
-def first_file_to_check(
-    files: list[CommitLogFile],
-    checkpoint: Checkpoint,
-    is_clean: bool,
-    queues_end: KnownOffset | None = None,
-    open_file: OpenFile = FileReader,
-) -> CommitLogFile:
-    """Return the first log file whose records a broker checks when it starts.
+@dataclass(frozen=True, slots=True)
+class DispatchPoint:
+    """How far a store is dispatched, as its broker knows it when it starts.
 
-    The broker starts with:
-
-    - after a clean shutdown, 4.9.3: the third-last file
-    - after a clean shutdown, 5.3.3: the newest file that begins at or before `queues_end`
-    - after a crash: the newest file whose first message was stored at least three seconds before the checkpoint's times
-    - after a crash, 5.3.3 with queues in RocksDB: the newest file whose first message states a physical offset at or
-      before `queues_end`
-
-    Args:
-        files: The files of the log.
+    Attributes:
         checkpoint: The checkpoint of the store.
         is_clean: Whether the store was shut down cleanly: `abort` does not exist.
         queues_end: The end of the log according to the queues of a 5.x store; None for a 4.9 store.
-        open_file: Opens a file.
+        release: The release of the broker: "4.9", "5.3", "5.4" or "5.5".
+        second_end: The end according to queues in RocksDB beside queues in files; None without them.
+        others: The marks of the key index and of the transactions in RocksDB; empty if a broker does not use them.
+        whole_records: Whether the CRCs of records are compared, not of bodies (`StoreConfig.check_record_crc`).
+        is_accelerated: Whether the check begins at the dispatch point (`StoreConfig.accelerated_recovery`).
     """
-    if is_clean and queues_end is None:
-        return files[-_CHECKED_FILES:][0]
-    if is_clean and queues_end is not None:
-        return _newest(files, lambda file: file.start <= queues_end.physical_offset)
-    if queues_end is not None and queues_end.is_stated:
-        return _newest(
-            files, lambda file: _says_it_lies_by(file, queues_end.physical_offset, open_file)
-        )
-    # Like `StoreCheckpoint.getMinTimestamp`, take the earlier time minus three seconds.
-    times = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
-    latest = max(times - _CHECKPOINT_SLACK_MS, 0)
-    return _newest(files, lambda file: _was_stored_by(file, latest, open_file))
+
+    checkpoint: Checkpoint
+    is_clean: bool
+    queues_end: KnownOffset | None = None
+    release: str = "4.9"
+    second_end: int | None = None
+    others: tuple[int, ...] = ()
+    whole_records: bool = False
+    is_accelerated: bool = False
+
+    @property
+    def latest(self) -> int:
+        """Return the time (ms) up to which the checkpoint's files are complete.
+
+        Like `StoreCheckpoint.getMinTimestamp`, take the earlier time minus three seconds.
+        """
+        times = min(self.checkpoint.physic_msg_timestamp, self.checkpoint.logics_msg_timestamp)
+        return max(times - _CHECKPOINT_SLACK_MS, 0)
 
 
-def _newest(files: list[CommitLogFile], fits: Callable[[CommitLogFile], bool]) -> CommitLogFile:
+def checked_from(log: CommitLogReader, point: DispatchPoint) -> int:
+    """Return the physical offset from which a broker checks records when it starts. Raises StoreAccessError."""
+    first, end = _first_file(log, point), point.queues_end
+    if end is not None and end.is_stated and point.is_accelerated and point.release >= _RELEASE:
+        # If the dispatch point is not in this file, a broker checks the whole file, or does not start.
+        dispatched = min((end.physical_offset, *point.others))
+        if first.start < dispatched < first.end:
+            return dispatched
+    return first.start
+
+
+def _first_file(log: CommitLogReader, point: DispatchPoint) -> CommitLogFile:
+    files, end = log.files, point.queues_end
+    if end is None:
+        if point.is_clean:
+            return files[-_CHECKED_FILES:][0]
+    elif point.release >= _RELEASE:
+        return _newest_right(log, point, end)
+    elif point.is_clean:
+        return _newest(log, lambda file: file.start <= end.physical_offset)
+    elif end.is_stated:
+        return _newest(log, lambda file: _says_it_lies_by(log, file, end.physical_offset))
+    return _newest(log, lambda file: _was_stored_by(log, file, point.latest))
+
+
+def _newest(log: CommitLogReader, fits: Callable[[CommitLogFile], bool]) -> CommitLogFile:
     """Return the newest file for which `fits` returns True, or else the oldest file."""
-    return next((file for file in reversed(files) if fits(file)), files[0])
+    return next((file for file in reversed(log.files) if fits(file)), log.files[0])
 
 
-def _first_record(file: CommitLogFile, open_file: OpenFile) -> bytes:
+def _newest_right(log: CommitLogReader, point: DispatchPoint, end: KnownOffset) -> CommitLogFile:
+    """Return the file from which a broker of 5.4 or later checks the log."""
+    by_time = not point.is_clean and not end.is_stated
+    more = _MORE_FILES
+
+    def fits(file: CommitLogFile) -> bool:
+        nonlocal more
+        record = first_record(log, file, whole_records=point.whole_records)
+        if record is None or not record.store_timestamp():
+            return False
+        stated = record.stated_offset()
+        is_before = (
+            record.store_timestamp() <= point.latest if by_time else stated <= end.physical_offset
+        )
+        if not is_before or any(stated > mark for mark in point.others):
+            return False
+        if point.second_end is None or point.second_end <= 0 or stated <= point.second_end:
+            return True
+        # Queues in RocksDB that lag behind the files let the broker look at a few earlier files only.
+        more -= 1
+        return more < 0
+
+    newest = log.files[-_MOST_FILES:]
+    return next((file for file in reversed(newest) if fits(file)), newest[0])
+
+
+def _first_head(log: CommitLogReader, file: CommitLogFile) -> bytes:
     """Return the head of a file's first record; empty bytes if the file does not begin with a record.
 
-    Like a broker, this does not notice damage in the rest of the record.
+    Like a broker before 5.4, this does not notice damage in the rest of the record.
     """
-    with open_file(file.path) as reader:
+    with closing(log.source.open(file.path)) as reader:
         head = reader.read(0, min(MIN_RECORD_BYTES, file.size))
     is_record = len(head) == MIN_RECORD_BYTES and read_size_and_magic(head, 0)[1] in _MAGICS
     return head if is_record else b""
 
 
-def _was_stored_by(file: CommitLogFile, latest: int, open_file: OpenFile) -> bool:
-    head = _first_record(file, open_file)
+def _was_stored_by(log: CommitLogReader, file: CommitLogFile, latest: int) -> bool:
+    head = _first_head(log, file)
     timestamp = read_store_timestamp(head) if head else 0
     # `isMappedFileMatchedRecover` rejects a file whose first message has the time 0.
     return timestamp != 0 and timestamp <= latest
 
 
-def _says_it_lies_by(file: CommitLogFile, physical_offset: int, open_file: OpenFile) -> bool:
-    head = _first_record(file, open_file)
+def _says_it_lies_by(log: CommitLogReader, file: CommitLogFile, physical_offset: int) -> bool:
+    head = _first_head(log, file)
     return bool(head) and read_size_and_physical_offset(head, 0)[1] <= physical_offset

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,11 +21,11 @@ from reput.core.log.ends import LogEnds, recovered_end
 from reput.core.log.files import CommitLogFile
 from reput.core.log.folders import ledger_folders, log_folders
 from reput.core.log.reader import CommitLogReader
-from reput.core.log.sources import LogListing, StoreLog
+from reput.core.log.sources import ListedLog, LogListing, StoreLog
 from reput.core.queues.folders import is_database, walk_queues, was_database
 from reput.core.queues.forms import ROCKSDB, QueueForm, queue_form, queue_forms
 from reput.core.queues.kinds import EXTENSION
-from reput.core.queues.store_queues import KnownOffset, known_offset
+from reput.core.queues.store_queues import KnownOffset, known_offset, stated_offset
 from reput.core.store.parts import StoreParts, parts_of
 from reput.errors import FormatError, MissingExtraError, StoreError, StoreNotFoundError, UsageError
 from reput.format.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
@@ -42,7 +42,11 @@ from reput.io import LOCAL, Storage, is_locked
 
 if TYPE_CHECKING:
     from reput.core.log.ends import LogEnds
+    from reput.core.store.broker_start import DispatchPoint
     from reput.core.store.file_sizes import Doubt, FileSizes, OddFile
+
+# The first release with the setting `writeWithoutMmap`.
+_WITHOUT_MMAP = "5.4"
 
 KEPT_BY: Mapping[str | None, tuple[str, ...]] = {
     None: (), "index": QUEUE_SETTINGS, "consumequeue": INDEX_SETTINGS,
@@ -198,16 +202,47 @@ class StoreFacts:
 
         `files` are the files of the log. Raises StoreAccessError.
         """
-        from reput.core.store.broker_start import first_file_to_check
+        from reput.core.store.broker_start import checked_from
 
+        storage = self.storage
+        listing = LogListing(self.path, tuple(files), storage.open_file, is_local=storage.is_local)
+        with closing(CommitLogReader(ListedLog(listing))) as log:
+            return checked_from(log, self.dispatch_point(is_clean=not self.has_abort))
+
+    def dispatch_point(self, *, is_clean: bool) -> DispatchPoint:
+        """Return how far the store is dispatched, as its broker knows it. Raises StoreAccessError."""
+        from reput.core.store.broker_start import DispatchPoint
+        from reput.core.store.message_database import dispatch_marks
+
+        config = self.config
+        point = DispatchPoint(
+            self.checkpoint, is_clean, None, self.release,
+            whole_records=config.check_record_crc, is_accelerated=config.accelerated_recovery,
+        )  # fmt: skip
         # Only a 5.x broker uses its queues to choose the file from which it checks the log. Do not read the queues of
         # a remote store: they may be in RocksDB, which can open a database only in a local folder.
-        queues_end = self.known_offset if self.config.is_five and self.storage.is_local else None
-        first = first_file_to_check(
-            list(files), self.checkpoint, is_clean=not self.has_abort, queues_end=queues_end,
-            open_file=self.storage.open_file,
-        )  # fmt: skip
-        return first.start
+        if not config.is_five or not self.storage.is_local:
+            return point
+        second = None if self.known_offset.is_stated else self._stated_offset
+        return replace(
+            point, queues_end=self.known_offset, second_end=second, others=dispatch_marks(self)
+        )
+
+    @property
+    def _stated_offset(self) -> int | None:
+        try:
+            return stated_offset(self.path)
+        except (MissingExtraError, FormatError):
+            return None
+
+    @cached_property
+    def release(self) -> str:
+        """Return the release of the broker that recovers the store: "4.9", "5.3", "5.4" or "5.5".
+
+        The settings name it, or the files of the store show it. Raises StoreAccessError.
+        """
+        shown = self.parts.least_version
+        return max(shown, self.config.store_version or shown)
 
     @cached_property
     def known_offset(self) -> KnownOffset:
@@ -269,13 +304,20 @@ class StoreFacts:
         sizes = [doubt.finding() for doubt in self.doubts]
         sizes += [odd.finding() for odd in self.odd_files if not self._is_unsettled(odd)]
         # While a broker writes, the end of the log is always incomplete.
-        ends = [] if self.is_live else self.ends.findings()
+        ends = [] if self.is_live else self.of_ends(self.ends)
         holes = self.holes
         if holes and self.is_live:
             # Files that the broker deleted while the folder was listed are no hole.
             begin = self.begin_now()
             holes = [hole for hole in holes if hole.start >= begin]
         return [*self.parts.findings, *holes, *sizes, *ends]
+
+    def of_ends(self, ends: LogEnds) -> list[Finding]:
+        """Return the findings about these ends of the log. Raises StoreAccessError.
+
+        After a clean shutdown of a broker that may write without mmap, the rest of the last page is no finding.
+        """
+        return ends.findings(is_padded=self.release >= _WITHOUT_MMAP and not self.has_abort)
 
     def _is_unsettled(self, odd: OddFile) -> bool:
         """Return whether a file's size of 0 is no damage, because the store's owner was creating or deleting the file.

@@ -6,10 +6,12 @@ A broker creates this database in every store. Only the features that are enable
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from reput.core.store.facts import StoreFacts
+from reput.errors import FormatError, MissingExtraError
 from reput.format.properties import ROCKSDB_HALF_TOPIC
-from reput.format.rocksdb_index import INDEX_FAMILY, decode_item, decode_offset
+from reput.format.rocksdb_index import INDEX_FAMILY, LAST_OFFSET_KEY, decode_item, decode_offset
 from reput.format.rocksdb_state import (
     DELIVERED_TO_KEY,
     READ_TO_KEY,
@@ -58,15 +60,31 @@ class MessageDatabase(RocksFolder):
         """Return the queue offset of the first timer message that is not in the database. Raises FormatError."""
         return decode_offset(self.family_value(TIMER_FAMILY, READ_TO_KEY)) or 0
 
+    def marks(self) -> list[int]:
+        """Return the physical offsets of the last indexed message and the last half message, 0 if unknown.
+
+        A family without items has no mark. Raises FormatError.
+        """
+        has_items = {
+            INDEX_FAMILY: self._has_keys(), TRANSACTION_FAMILY: self._has(TRANSACTION_FAMILY),
+        }  # fmt: skip
+        families = [family for family, has in has_items.items() if has]
+        values = [self.family_value(family, LAST_OFFSET_KEY) for family in families]
+        return [decode_offset(value) or 0 for value in values]
+
+    def _has_keys(self) -> bool:
+        # A broker of 5.4.0 also puts the progress mark of transactions into the family of the key index.
+        return any(decode_item(key) for key, _ in self.family_items(INDEX_FAMILY))
+
+    def _has(self, family: str) -> bool:
+        return any(True for _ in self.family_items(family))
+
     def contents(self) -> list[str]:
         """Return names of what the broker keeps in this database. Raises FormatError."""
-        # A broker of 5.4.0 also puts the progress mark of transactions into the family of the key index.
-        has_keys = any(decode_item(key) for key, _ in self.family_items(INDEX_FAMILY))
-        has_timers, has_halves = (
-            any(True for _ in self.family_items(family))
-            for family in (TIMER_FAMILY, TRANSACTION_FAMILY)
-        )
-        names = {"keys": has_keys, "timers": has_timers, TRANSACTIONS: has_halves}
+        names = {
+            "keys": self._has_keys(), "timers": self._has(TIMER_FAMILY),
+            TRANSACTIONS: self._has(TRANSACTION_FAMILY),
+        }  # fmt: skip
         return [name for name, has_items in names.items() if has_items]
 
 
@@ -87,3 +105,15 @@ def database_contents(facts: StoreFacts) -> list[str]:
     if TRANSACTIONS not in names and facts.has_topic(ROCKSDB_HALF_TOPIC):
         names.append(TRANSACTIONS)
     return names
+
+
+def dispatch_marks(facts: StoreFacts) -> tuple[int, ...]:
+    """Return the marks of a local store's databases (`MessageDatabase.marks`); empty if they cannot be read.
+
+    Raises StoreAccessError.
+    """
+    marks: list[int] = []
+    for folder in facts.message_databases:
+        with suppress(MissingExtraError, FormatError), MessageDatabase(folder) as database:
+            marks += database.marks()
+    return tuple(marks)

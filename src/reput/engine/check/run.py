@@ -77,7 +77,7 @@ def _findings(
     yield from checkpoint_findings(store)
     yield from config_findings(store)
     if quick:
-        yield from [] if store.is_live else store.ends.findings()
+        yield from [] if store.is_live else store.facts.of_ends(store.ends)
         yield from quick_findings(store)
         return
     # Import this late: a quick check must not import modules that compile kernels.

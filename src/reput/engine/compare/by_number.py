@@ -7,7 +7,7 @@ entries.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ from reput.errors import MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 from reput.format.consume_queue import ConsumeQueueEntry
 
+_NOTHING = OffsetRange(0, 0)
 _NAMES = ("physical_offset", "size", "tags_code", "store_timestamp")
 EntryPlace = tuple[int, int, int]
 """Physical offset, size and tags code of an entry."""
@@ -151,8 +152,8 @@ class NumberedLog:
         self._files, self._end, self._rules = files, log_end, rules
         self.readable: list[OffsetRange] = []
 
-    def messages(self, queues: Collection[Queue]) -> Iterator[NumberedMessages]:
-        """Yield the messages of the given queues, up to the end of the log. Raises StoreError."""
+    def messages(self, queues: Mapping[Queue, OffsetRange]) -> Iterator[NumberedMessages]:
+        """Yield the messages of the given queues in a range of the log each, up to the log's end. Raises StoreError."""
         buffers = ScanBuffers()
         for file in self._files:
             scan = FileScan(
@@ -163,9 +164,11 @@ class NumberedLog:
                     for queue, messages, numbers in dispatched_entries(batch):
                         # In salvage mode, a scan also finds records after the offset at which a broker ends the log.
                         # These records have no entries.
-                        before_end = messages["physical_offset"] < self._end
-                        if queue in queues and before_end.any():
-                            yield NumberedMessages(queue, messages[before_end], numbers[before_end])
+                        part = queues.get(queue, _NOTHING)
+                        offsets = messages["physical_offset"]
+                        inside = (offsets >= part.start) & (offsets < min(part.stop, self._end))
+                        if inside.any():
+                            yield NumberedMessages(queue, messages[inside], numbers[inside])
             except (StoreNotFoundError, MessageNotFoundError):  # A broker deleted the expired file.
                 continue
             self._add_readable(file, scan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from reput.base import agreeing, counted
@@ -28,6 +28,7 @@ from reput.engine.rebuild import (
 from reput.engine.writer import LogPart
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
 from reput.format.rocksdb_queue import CHECKPOINT_KEY, encode_checkpoint, encode_end, end_key
+from reput.io import DISK
 
 
 class DatabaseBuild:
@@ -35,18 +36,27 @@ class DatabaseBuild:
 
     without: tuple[str, ...] = (BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
 
-    def __init__(self, staging: Staging, output: Path, in_place: bool) -> None:
-        """Prepare the database. Raises MissingExtraError."""
+    def __init__(
+        self,
+        staging: Staging,
+        output: Path,
+        name: str,
+        topics: Collection[str] | None,
+        *,
+        in_place: bool,
+    ) -> None:
+        """Prepare the database in the folder `name`, with some topics or all. Raises MissingExtraError."""
         require_library()
         self._staging, self._new, self._output = staging, staging.new, output
-        self._replaced = str(output / CONSUME_QUEUE_FOLDER) if in_place else None
+        self._name, self._topics = name, None if topics is None else frozenset(topics)
+        self._replaced = str(output / name) if in_place else None
 
     def plan(self, log: LogSummary, parallelism: int, run: RunOne) -> QueueLayout:
         """See QueueBuild."""
         share = entries_of_a_task(log, parallelism)
         scanned, plan = str(self._staging.scanned), str(self._staging.plan)
         part = LogPart(log.begin, log.end, log.lost, log.misplaced > 0)
-        task = RocksPlanTask(scanned, log.staged, plan, share, part, self._replaced)
+        task = RocksPlanTask(scanned, log.staged, plan, share, part, self._replaced, self._topics)
         return run(rocksdb_layout, task)
 
     def writer(self) -> WriteQueues:
@@ -66,7 +76,7 @@ class DatabaseBuild:
                 place = end.physical_offset, end.queue_offset
                 # Several RocksDB table files may have entries of one queue. The newest entry may be in any of them.
                 newest[queue] = max(newest.get(queue, place), place)
-        report.queues = len(newest)
+        report.queues = max(report.queues, len(newest))
         refused = sum(result.refused for result in tables)
         old_entries = sum(result.old_entries for result in tables)
         report.queue_entries_dropped = replaced.total() + refused
@@ -113,4 +123,6 @@ class DatabaseBuild:
         # The database checkpoint is the log position up to which all messages have entries.
         ends[CHECKPOINT_KEY] = encode_checkpoint(max((table.stop for table in tables), default=0))
         paths = [table.path for table in tables if table.path is not None]
-        create_database(self._new / CONSUME_QUEUE_FOLDER, paths, ends)
+        # A broker has this folder in every store, and a rebuild replaces the queue files in it.
+        DISK.create_folder(self._new / CONSUME_QUEUE_FOLDER)
+        create_database(self._new / self._name, paths, ends)

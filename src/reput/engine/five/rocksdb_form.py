@@ -10,10 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.base import StoreConfig
-from reput.core import LastEntry, QueueForm, QueueIndex, QueueRecovery, QueuesOf, queue_database
+from reput.core import (
+    LastEntry,
+    QueueForm,
+    QueueIndex,
+    QueueRecovery,
+    QueuesOf,
+    StoreFacts,
+    queue_database,
+)
 from reput.engine.five.rocksdb_database import RocksDatabase, require_library
 from reput.engine.five.rocksdb_reader import RocksQueues
-from reput.errors import UsageError
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, DATABASE_SIGN, QUEUE_DATABASE_FOLDER
 from reput.format.rocksdb_queue import decode_value, entry_key, queue_prefix
 from reput.io import LOCAL
@@ -80,14 +87,6 @@ class RocksDBForm(QueueForm):
         """See QueueForm."""
         require_library()
 
-    def refuse_to_change(self, store: str) -> None:
-        """See QueueForm. A database in a folder of its own is only read."""
-        folder = self.folder(store)
-        if folder != os.path.join(store, CONSUME_QUEUE_FOLDER):
-            raise UsageError(
-                f"{folder}: reput only reads queues in this folder; rebuild the store into another folder"
-            )
-
     def recovery(
         self, store: Path, config: StoreConfig, batch_topics: frozenset[str]
     ) -> QueueRecovery:
@@ -96,11 +95,23 @@ class RocksDBForm(QueueForm):
 
         return DatabaseRecovery(store, config, batch_topics)
 
-    def build(self, staging: Staging, output: Path, *, in_place: bool) -> QueueBuild:
-        """See RebuiltForm."""
+    def build(
+        self,
+        staging: Staging,
+        output: Path,
+        source: StoreFacts,
+        *,
+        in_place: bool,
+        beside_files: bool,
+    ) -> QueueBuild:
+        """See RebuiltForm. Beside files, a database keeps its topics."""
         from reput.engine.five.rocksdb_build import DatabaseBuild
 
-        return DatabaseBuild(staging, output, in_place=in_place)
+        topics: Collection[str] | None = None
+        if beside_files and source.queue_form is self and source.has_queue_files:
+            topics = self.topics(QueuesOf.of(source.path, source.storage))
+        name = os.path.basename(queue_database(source.path, source.storage))
+        return DatabaseBuild(staging, output, name, topics, in_place=in_place)
 
 
 ROCKSDB_FORM = RocksDBForm()

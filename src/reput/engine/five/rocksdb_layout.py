@@ -55,7 +55,8 @@ class RocksPlanTask:
     plan             the folder for the files of the plan
     share            entries per task
     log              the begin, end and unreadable ranges of the log
-    replaced         consumequeue/ of the store if it is rebuilt in place, else None
+    replaced         the database of the store if it is rebuilt in place, else None
+    topics           topics whose queues are written; None for all
     """
 
     scanned: str
@@ -64,6 +65,7 @@ class RocksPlanTask:
     share: int
     log: LogPart
     replaced: str | None
+    topics: frozenset[str] | None = None
 
 
 def ranges_of(plan: QueuePlan, number: int) -> list[KeyedRange]:
@@ -126,7 +128,10 @@ def _runs(task: RocksPlanTask) -> tuple[list[_Run], list[int]]:
         highest[numbers] = np.maximum(highest[numbers], of_split["highest"])
     columns = (column.tolist() for column in (entries, first, highest))
     all_runs = [_Run(queue, *run) for queue, *run in zip(runs.queues, *columns, strict=True)]
-    return all_runs + _of_lost_messages(task, runs.queues, table), entries_of
+    all_runs += _of_lost_messages(task, runs.queues, table)
+    if task.topics is not None:
+        all_runs = [run for run in all_runs if run.queue.topic in task.topics]
+    return all_runs, entries_of
 
 
 def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTable) -> list[_Run]:

@@ -26,6 +26,7 @@ from reput.core import (
     dispatched_entries,
     facts_of,
     is_light,
+    queue_database,
     rocksdb_rules,
 )
 from reput.engine.five.rocksdb_database import RocksDatabase
@@ -33,7 +34,7 @@ from reput.engine.five.rocksdb_queues import RocksQueueSetWriter
 from reput.engine.five.rocksdb_writer import create_database
 from reput.engine.writer import BatchSizes, Count, out_of_order
 from reput.errors import CorruptMessageError, MessageNotFoundError
-from reput.format.file_names import CONSUME_QUEUE_FOLDER
+from reput.io import LOCAL
 
 
 class DatabaseRecovery:
@@ -47,7 +48,7 @@ class DatabaseRecovery:
 
     def __init__(self, store: Path, config: StoreConfig, batch_topics: frozenset[str]) -> None:
         self._store, self._batch_topics = store, batch_topics
-        self._folder = store / CONSUME_QUEUE_FOLDER
+        self._folder = Path(queue_database(str(store), LOCAL))
         self._rules = rocksdb_rules(tuple(config.delay_table_ms()))
 
     def look(self, files: Sequence[CommitLogFile], log_end: int) -> list[Finding]:

@@ -43,10 +43,10 @@ from reput.engine.rebuild.queue_kinds import (
     QueueBuild,
     RebuiltForm,
     WriteQueues,
-    form_of,
+    forms_of,
 )
 from reput.engine.rebuild.queue_pieces import join_pieces, write_objects
-from reput.engine.rebuild.queue_plan import QueueLayout, QueueTask
+from reput.engine.rebuild.queue_plan import QueueTask
 from reput.engine.rebuild.report import RebuildReport
 from reput.engine.rebuild.scan_split import ScanJob, ScanTask, run_scan
 from reput.engine.rebuild.splits import default_split_bytes, plan_splits
@@ -58,6 +58,7 @@ from reput.engine.rebuild.write_files import (
     QueuesWritten,
     WriteJob,
     write_index_file,
+    write_queues,
 )
 from reput.engine.writer import LogPart
 from reput.errors import StoreError, UsageError
@@ -118,7 +119,8 @@ def rebuild_store(
         config: Sizes of files. By default, sizes come from the store's own files, or from a broker's defaults.
         only: The part to rebuild, 'consumequeue' or 'index'; both by default.
         output: Folder or URL for the result; by default, the store itself.
-        queues: 'files' or 'rocksdb'; by default, the kind that the store has.
+        queues: 'files', 'rocksdb' or 'both'; by default, the kind that the store has. 'both' keeps the topics that a
+            store with both kinds has in RocksDB.
         index: 'files' (IndexFiles) or 'rocksdb' (the database of keys of a 5.4 broker); 'files' by default.
         split_size: Bytes of the CommitLog per scan task.
         salvage: Search for readable records after damage.
@@ -153,10 +155,6 @@ def rebuild_store(
         )
     folder = Path(target).absolute()
     in_place = str(folder) == source.path
-    if in_place and only != "index":
-        form = facts_of(source.path, storage=source.storage).queue_form
-        if form is not None:
-            form.refuse_to_change(source.path)
     access = DISK.anchored(folder) if in_place else DISK.reading_for(folder, [source.path])
     with access if source.is_folder else nullcontext():
         if staging is None:
@@ -221,6 +219,13 @@ class _Arguments(NamedTuple):
     has_index_database: bool = False
 
 
+class QueuePass(NamedTuple):
+    """What writes the queues in one form, and the place for its plan and parts."""
+
+    build: QueueBuild
+    staging: Staging | BucketStaging
+
+
 class _Survey(NamedTuple):
     """Facts about a store, collected before its log is read."""
 
@@ -229,7 +234,7 @@ class _Survey(NamedTuple):
     open_file: OpenFile
     stamps: dict[int, Stamp]
     config: StoreConfig
-    form: QueueForm
+    forms: tuple[QueueForm, ...]
     notes: list[str]
     ends: LogEnds
     fingerprint: str
@@ -248,6 +253,24 @@ class _Survey(NamedTuple):
         extended = self.config.extension_files or facts.has_extension_files
         topics = batch_topics(path, storage)
         return FileQueues(staging, output, self.config, topics, extended, in_place, new)
+
+    def passes(
+        self, staging: Staging, output: Path, *, only: Only | None, in_place: bool
+    ) -> tuple[QueuePass, ...]:
+        """Return what writes the queues into a folder, form by form."""
+        facts = facts_of(self.source.path, storage=self.source.storage)
+        passes: list[QueuePass] = []
+        for form in () if only == "index" else self.forms:
+            place = staging if not passes else staging.of_further_queues()
+            build: QueueBuild
+            if isinstance(form, RebuiltForm):
+                build = form.build(
+                    place, output, facts, in_place=in_place, beside_files=len(self.forms) > 1
+                )
+            else:
+                build = self.file_queues(place, output, staging.new, in_place=in_place)
+            passes.append(QueuePass(build, place))
+        return tuple(passes)
 
     def report(self, output: str) -> RebuildReport:
         report = RebuildReport(self.source.path, output, config=self.config, notes=self.notes)
@@ -274,10 +297,11 @@ def _survey(source: _Source, arguments: _Arguments) -> _Survey:
     ):
         notes.append(_SIZES_ASSUMED)
     config = facts.config
-    form = form_of(facts, arguments.queues, arguments.only)
-    config = form.settings(config)
+    forms = forms_of(facts, arguments.queues, arguments.only)
+    for form in forms:
+        config = form.settings(config)
     return _Survey(
-        source, files, listing.open_file, stamps, config, form, notes, facts.ends,
+        source, files, listing.open_file, stamps, config, forms, notes, facts.ends,
         fingerprint(files, stamps, config, arguments.salvage),
     )  # fmt: skip
 
@@ -304,11 +328,7 @@ def _into_folder(
 ) -> RebuildReport:
     survey = _survey(source, arguments)
     staging = Staging(output / STAGING_FOLDER, survey.fingerprint)
-    build: QueueBuild
-    if arguments.only != "index" and isinstance(survey.form, RebuiltForm):
-        build = survey.form.build(staging, output, in_place=in_place)
-    else:
-        build = survey.file_queues(staging, output, staging.new, in_place=in_place)
+    passes = survey.passes(staging, output, only=arguments.only, in_place=in_place)
     target = FolderTarget(output, staging)
     report = survey.report(str(output))
     replaced = source.path if in_place else None
@@ -317,7 +337,7 @@ def _into_folder(
         facts = facts_of(source.path, storage=source.storage)
         database = staging.new / _rocksdb_index().folder(facts, in_place=in_place)
     rebuild = _Rebuild(
-        runner, survey, staging, arguments.only, replaced, progress, report, build, target, output,
+        runner, survey, staging, arguments.only, replaced, progress, report, passes, target, output,
         database,
     )  # fmt: skip
     with _owning(output, staging, in_place=in_place):
@@ -336,9 +356,9 @@ def _bucket_staging(staging: str, survey: _Survey, options: Mapping[str, str]) -
             f"staging must be a URL of object storage, not {staging}; omit it to stage in a folder of the output",
             arguments=["staging"],
         )
-    if isinstance(survey.form, RebuiltForm):
+    if other := [form.title for form in survey.forms if isinstance(form, RebuiltForm)]:
         raise UsageError(
-            f"ConsumeQueues in {survey.form.title} cannot be rebuilt with staging in object storage; pass "
+            f"ConsumeQueues in {other[0]} cannot be rebuilt with staging in object storage; pass "
             "queues='files', or use local folders for the output and for staging",
             arguments=["queues"],
         )
@@ -355,12 +375,12 @@ def _into_bucket(
     published = open_object_store(output, options)
     storage, path = storage_of(output, options)
     checkpoint = facts_of(path, storage=storage).checkpoint
-    build = survey.file_queues(staging, None)
+    passes = (QueuePass(survey.file_queues(staging, None), staging),)
     report = survey.report(output)
     StagedFiles.register_stores(places := (published, staging.store))
     rebuild = _Rebuild(
         PlacedRunner(AnchoredRunner(runner), places), survey, staging, arguments.only, None, progress,
-        report, build, target := BucketTarget(published, staging, arguments.only, checkpoint), None,
+        report, passes, target := BucketTarget(published, staging, arguments.only, checkpoint), None,
     )  # fmt: skip
     target.run_tasks = rebuild.run_tasks
     target.check_empty()
@@ -382,7 +402,7 @@ def _by_bucket(
     survey = _survey(source, arguments)
     staging = _bucket_staging(place, survey, options)
     local = Staging(output / STAGING_FOLDER, survey.fingerprint)
-    build = survey.file_queues(staging, output, local.new)
+    passes = (QueuePass(survey.file_queues(staging, output, local.new), staging),)
     report = survey.report(str(output))
     StagedFiles.register_stores(places := (staging.store,))
     # The tasks of an AnchoredRunner open this machine's output folder, so all executors must see it. With a remote
@@ -390,7 +410,7 @@ def _by_bucket(
     anchored_runner = AnchoredRunner(runner) if source.is_folder else runner
     rebuild = _Rebuild(
         PlacedRunner(anchored_runner, places), survey, staging, arguments.only, None, progress,
-        report, build, FetchedTarget(output, local, staging), output,
+        report, passes, FetchedTarget(output, local, staging), output,
     )  # fmt: skip
     with _owning(output, local, in_place=False):
         local.prepare()
@@ -428,7 +448,7 @@ class _Rebuild:
     replaced: str | None  # The path of the store if it is rebuilt in place, else None.
     progress: Progress
     report: RebuildReport
-    queues: QueueBuild
+    queues: tuple[QueuePass, ...]  # Empty if no queues are written.
     target: Target
     output: Path | None  # None if the output is in object storage.
     index_database: Path | None = (
@@ -540,35 +560,15 @@ class _Rebuild:
         Return for each IndexFile, by name, its proof, or the reason why it has none. Queries need not check a file that
         has a proof.
         """
-        report, staging = self.report, self.staging
-        job = WriteJob(
-            report.store, str(staging.scanned), str(staging.plan), str(staging.parts),
-            str(staging.new), self.config, LogPart(log.begin, log.end, log.lost, log.misplaced > 0),
-            self.replaced, self.survey.source.storage,
-        )  # fmt: skip
-        tasks: list[IndexFileTask | QueueTask] = []
-        queues = QueueLayout()
+        report = self.report
+        indexes: Sequence[IndexFileTask] = ()
         if self.only != "consumequeue" and self.index_database is None:
-            tasks += index_layout(log, self.config, self.survey.files)
-        if self.only != "index":
-            queues = self.queues.plan(log, 2 * self.runner.parallelism, self._run_one)
-            tasks += queues.tasks
-        dividing = partial(divide, job.scanned, job.plan, job.parts)
-        # Write tasks read the output files of the divide tasks. So all divide tasks must end before any write task
-        # starts.
-        self.run_tasks(dividing, queues.divides, [part.weight for part in queues.divides], "divide")
-        weights = [task.weight for task in tasks]
-        in_objects = isinstance(staging, BucketStaging)
-        write = partial(
-            write_objects if in_objects else partial(_write_one, self.queues.writer()), job
-        )
-        written = self.run_tasks(write, tasks, weights, "write")
-        if self.only != "index":
-            weights = [part.weight for part in queues.joins]
-            joined = self.run_tasks(partial(join_pieces, job), queues.joins, weights, "join")
-            staged = [part.objects for part in written if isinstance(part, QueuesWritten)]
-            self.target.take_queues(sum(staged) + sum(joined))
-            self.queues.finish(log, written, report)
+            indexes = index_layout(log, self.config, self.survey.files)
+        written: list[object] = []
+        for queues in self.queues:
+            written += self._write_queues(log, queues, indexes if not written else ())
+        if not self.queues:
+            written += self._write_tasks(self._job(log, self.staging), write_queues, indexes)
         if self.index_database is not None:
             report.index_entries = _rocksdb_index().write(
                 self.survey.log, log.begin, report.log_end, self.index_database
@@ -577,6 +577,41 @@ class _Rebuild:
         if self.only == "consumequeue":
             return {}
         return self._name_index_files(written)
+
+    def _job(self, log: LogSummary, staging: Staging | BucketStaging) -> WriteJob:
+        return WriteJob(
+            self.report.store, str(staging.scanned), str(staging.plan), str(staging.parts),
+            str(staging.new), self.config, LogPart(log.begin, log.end, log.lost, log.misplaced > 0),
+            self.replaced, self.survey.source.storage,
+        )  # fmt: skip
+
+    def _write_queues(
+        self, log: LogSummary, queues: QueuePass, indexes: Sequence[IndexFileTask]
+    ) -> list[object]:
+        """Write the queues in one form, and IndexFiles at the same time. Return the results of the tasks."""
+        build, staging = queues
+        if isinstance(staging, Staging):
+            staging.prepare_further()
+        job = self._job(log, staging)
+        layout = build.plan(log, 2 * self.runner.parallelism, self._run_one)
+        dividing = partial(divide, job.scanned, job.plan, job.parts)
+        # Write tasks read the output files of the divide tasks. So all divide tasks must end before any write task
+        # starts.
+        self.run_tasks(dividing, layout.divides, [part.weight for part in layout.divides], "divide")
+        written = self._write_tasks(job, build.writer(), [*indexes, *layout.tasks])
+        weights = [part.weight for part in layout.joins]
+        joined = self.run_tasks(partial(join_pieces, job), layout.joins, weights, "join")
+        staged = [part.objects for part in written if isinstance(part, QueuesWritten)]
+        self.target.take_queues(sum(staged) + sum(joined))
+        build.finish(log, written, self.report)
+        return written
+
+    def _write_tasks(
+        self, job: WriteJob, writer: WriteQueues, tasks: Sequence[IndexFileTask | QueueTask]
+    ) -> list[object]:
+        in_objects = isinstance(self.staging, BucketStaging)
+        write = partial(write_objects if in_objects else partial(_write_one, writer), job)
+        return self.run_tasks(write, tasks, [task.weight for task in tasks], "write")
 
     def _name_index_files(self, written: Sequence[object]) -> dict[str, Proof | str]:
         """Name the IndexFiles so that a broker, which sorts them by name, finds them in log order."""
@@ -605,10 +640,15 @@ class _Rebuild:
                 if self.only == "consumequeue" or self.index_database
                 else report.index_end_timestamp,
                 self.survey.files[-1].end if self.survey.files else 0,
-                logics=self.survey.form.has_logics_timestamp,
-                without=() if self.only == "index" else self.queues.without,
+                logics=any(form.has_logics_timestamp for form in self.survey.forms),
+                without=self._without(),
             )
         )
+
+    def _without(self) -> set[str]:
+        """Return the folders that no form of the new queues has."""
+        gone: list[set[str]] = [set(queues.build.without) for queues in self.queues]
+        return set.intersection(*gone) if gone else set()
 
     def _remember(self, proofs: dict[str, Proof | str]) -> None:
         """Save the proofs of the new IndexFiles, so that queries need not spot-check the files."""

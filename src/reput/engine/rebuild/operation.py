@@ -32,7 +32,7 @@ def rebuild(
     *,
     only: Literal["consumequeue", "index"] | None = None,
     output: str | PathLike[str] | None = None,
-    queues: Literal["files", "rocksdb"] | None = None,
+    queues: Literal["files", "rocksdb", "both"] | None = None,
     index: Literal["files", "rocksdb"] | None = None,
     config: StoreConfig | None = None,
     split_size: int | None = None,
@@ -49,7 +49,8 @@ def rebuild(
         only: Rebuild only the ConsumeQueues or only the IndexFiles.
         output: Folder or URL for `consumequeue/`, `index/` and `checkpoint`; None to write into the store itself.
             Existing objects at a URL are not replaced.
-        queues: "files" or "rocksdb"; None for the kind that the store has.
+        queues: "files", "rocksdb" or "both"; None for the kind that the store has, which must be one. With "both", a
+            store that has both kinds keeps the topics that it has in RocksDB.
         index: "files" for IndexFiles (the default), or "rocksdb" for the database of keys of a 5.4 broker.
         config: The broker's settings; by default sizes are derived from the store's files.
         split_size: Bytes of CommitLog per scan task.

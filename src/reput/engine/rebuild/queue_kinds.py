@@ -12,6 +12,9 @@ from typing import Protocol, runtime_checkable
 
 from reput.base import Result, StoreConfig, Task, agreeing, counted
 from reput.core import (
+    BOTH,
+    FILES,
+    ROCKSDB,
     LastEntry,
     Queue,
     QueueForm,
@@ -43,7 +46,6 @@ from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     CONSUME_QUEUE_FOLDER,
     EXTENSION_FOLDER,
-    QUEUE_FOLDERS,
     is_folder_name,
 )
 from reput.io import DISK
@@ -94,37 +96,54 @@ class RebuiltForm(Protocol):
 
     name: str
 
-    def build(self, staging: Staging, output: Path, *, in_place: bool) -> QueueBuild:
+    def build(
+        self,
+        staging: Staging,
+        output: Path,
+        source: StoreFacts,
+        *,
+        in_place: bool,
+        beside_files: bool,
+    ) -> QueueBuild:
         """Prepare to write the queues of the store in `output` into the folder `staging.new`.
 
-        Raises MissingExtraError.
+        Args:
+            staging: The folder for new files.
+            output: The folder for the result.
+            source: The store with the log.
+            in_place: Whether `output` is that store.
+            beside_files: Whether the rebuild also writes ConsumeQueue files.
+
+        Raises MissingExtraError, FormatError, StoreAccessError.
         """
         ...
 
 
-def form_of(facts: StoreFacts, name: str | None, only: str | None) -> QueueForm:
-    """Return the form of queues to write: the one with this name, else that of the store or its broker.
+def forms_of(facts: StoreFacts, name: str | None, only: str | None) -> tuple[QueueForm, ...]:
+    """Return the forms of queues to write: those with this name, else that of the store or its broker.
 
     `only` is the part to rebuild. If it is "index", no queues are written. Raises UsageError.
     """
+    if name == BOTH:
+        return queue_form(FILES), queue_form(ROCKSDB)
     if name is not None:
         forms = {form: queue_form(form) for form in form_names()}
         names = [form for form in forms if forms[form].has_all]
         if name not in names:
             raise UsageError(
-                f"queues must be {' or '.join(map(repr, names))}, not {name!r}",
+                f"queues must be {' or '.join(map(repr, [*names, BOTH]))}, not {name!r}",
                 arguments=["queues"],
             )
-        return forms[name]
+        return (forms[name],)
     if (form := facts.queue_form) is None:
-        return configured_form(facts.config)
+        return (configured_form(facts.config),)
     if only != "index" and facts.has_queue_files:
         raise UsageError(
-            f"{facts.path}: has ConsumeQueues in files and in {form.title}; pass queues='files' or "
-            f"queues={form.name!r}",
+            f"{facts.path}: has ConsumeQueues in files and in {form.title}; pass queues='files', "
+            f"queues={form.name!r} or queues={BOTH!r}",
             arguments=["queues"],
         )
-    return form
+    return (form,)
 
 
 class FileQueues:
@@ -146,7 +165,7 @@ class FileQueues:
         form = facts_of(output).queue_form if output is not None and in_place else None
         # A database in consumequeue/ is replaced by the files.
         old = set() if form is None else {os.path.basename(form.folder(str(output)))}
-        self.without = tuple(old.difference(QUEUE_FOLDERS))
+        self.without = tuple(old - {CONSUME_QUEUE_FOLDER})
 
     def plan(self, log: LogSummary, parallelism: int, run: RunOne) -> QueueLayout:
         """See QueueBuild."""

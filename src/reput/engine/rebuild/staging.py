@@ -5,8 +5,8 @@
   run             the id of the current run; tasks of other runs stop
   <fingerprint>/  scanned splits; the name depends on their inputs, so a killed run can be resumed
   run-<id>/       files of one run; a leftover task of an earlier run writes only to its own folder
-    plan/         which task writes which queue entries
-    parts/        files that are being written
+    plan/         which task writes which queue entries (plan-of-further-queues/ for queues in a second form)
+    parts/        files that are being written (parts-of-further-queues/)
     new/          the folders that the commit swaps in
     old/          the folders that the commit swapped out, until the result is verified
 """
@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from posixpath import join
@@ -57,6 +57,7 @@ class Staging(FencedRun):
     folder: Path
     fingerprint: str
     run: str = field(default_factory=lambda: uuid4().hex)
+    suffix: str = ""
 
     @property
     def place(self) -> str:
@@ -68,7 +69,7 @@ class Staging(FencedRun):
 
     @property
     def plan(self) -> Path:
-        return self.own / "plan"
+        return self.own / f"plan{self.suffix}"
 
     @property
     def scanned(self) -> Path:
@@ -80,11 +81,15 @@ class Staging(FencedRun):
 
     @property
     def parts(self) -> Path:
-        return self.own / "parts"
+        return self.own / f"parts{self.suffix}"
 
     @property
     def old(self) -> Path:
         return self.own / "old"
+
+    def of_further_queues(self) -> Staging:
+        """Return the same folder, with another plan and other parts, for queues in a second form."""
+        return replace(self, suffix="-of-further-queues")
 
     @property
     def owner(self) -> Path:
@@ -121,6 +126,11 @@ class Staging(FencedRun):
             if entry not in (self.scanned, self.owner, self.folder / RUN_FILE):
                 DISK.remove_tree(entry)
         for folder in (self.plan, self.parts, self.new):
+            DISK.create_folder(folder)
+
+    def prepare_further(self) -> None:
+        """Create the folders that `prepare` has not created. Raises StoreAccessError."""
+        for folder in (self.plan, self.parts):
             DISK.create_folder(folder)
 
     def remove(self) -> None:

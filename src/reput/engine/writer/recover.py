@@ -10,6 +10,7 @@ offsets (`compare.placement`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +31,6 @@ from reput.core import (
     RecoveredQueues,
     StoreLog,
     facts_of,
-    known_offset,
 )
 from reput.engine.writer.dispatch import DispatchService
 from reput.engine.writer.recovery.batch_queues import recover_batch_queues
@@ -131,16 +131,10 @@ class Recovery:
 
     def _look_at_log(self) -> None:
         report = self._report
-        queues_know = known_offset(self._store)
-        report.queues_end = queues_know.physical_offset
-        report.log_end = find_log_end(
-            self._store,
-            self._files,
-            self._checkpoint,
-            report,
-            known=queues_know if self._config.is_five else None,
-            whole_records=self._config.check_record_crc,
-        )
+        facts = facts_of(self._store, self._config)
+        report.queues_end = facts.known_offset.physical_offset
+        point = replace(facts.dispatch_point(is_clean=report.is_clean), checkpoint=self._checkpoint)
+        report.log_end = find_log_end(self._store, self._files, point, report)
         self._cut = self._cut_end()
         self._indexes = FoundIndexes(
             self._store, self._queues, self._config, self._disk, report, self._batch_topics,

@@ -21,13 +21,14 @@ from reput.format.file_names import (
     INDEX_FOLDER,
     LOCK_FILE,
     OWNER_FILE,
+    QUEUE_DATABASE_FOLDER,
     RECOVERY_POINT_FILE,
 )
 from reput.io import DISK, Disk, Location
 
 _NAMES = (
     LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, RECOVERY_POINT_FILE, COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER,
-    BATCH_QUEUE_FOLDER, INDEX_FOLDER, OWNER_FILE, CUT_FOLDER,
+    BATCH_QUEUE_FOLDER, QUEUE_DATABASE_FOLDER, INDEX_FOLDER, OWNER_FILE, CUT_FOLDER,
 )  # fmt: skip
 
 
@@ -38,7 +39,13 @@ def refuse_to_write(facts: StoreFacts) -> None:
     """
     store = Path(facts.path)
     Location.refuse_archive(store)
-    if has_other_form(facts) and facts.queue_form is None:
+    has_other = has_other_form(facts)
+    if has_other and facts.has_queue_files:
+        raise UsageError(
+            f"{store}: keeps its queues in files and in RocksDB, and reput writes one kind only; reput rebuild "
+            "--queues converts them"
+        )
+    if has_other and facts.queue_form is None:
         raise UsageError(
             f"{store / CONSUME_QUEUE_FOLDER}: its RocksDB database lacks the file CURRENT; rebuild it with "
             "reput repair"
@@ -73,15 +80,10 @@ def _needed_to_write(facts: StoreFacts) -> str:
 
 
 def has_other_form(facts: StoreFacts) -> bool:
-    """Return whether the store has queues in another form than files. Raises UsageError if reput cannot change them."""
+    """Return whether the store has queues in another form than files. Raises MissingExtraError."""
     if (form := facts.form_of_remains) is None:
         return False
     form.require()
-    if facts.has_queue_files:
-        raise UsageError(
-            f"{facts.path}: keeps its queues in files and in {form.title}; reput rebuild converts them to one kind"
-        )
-    form.refuse_to_change(facts.path)
     return True
 
 

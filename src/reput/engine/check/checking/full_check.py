@@ -388,6 +388,8 @@ class _LogPlan:
             indexed_again(store, index),
             dispatched_from(store),
         )
+        ends = store.ends
+        self._is_padded = bool(ends.findings()) and not store.facts.of_ends(ends)
         self._has_light = any(is_light(table.queue.topic) for table in queues)
 
     def task(self, number: int) -> LogTask:
@@ -408,6 +410,7 @@ class _LogPlan:
             compared,
             number,
             is_last,
+            self._is_padded,
             store.is_live,
             file.start >= store.broker_start,
             self._dispatched_to,

@@ -35,6 +35,7 @@ class LogTask:
                      without such entries are left out, unless an earlier attempt has met their messages.
     number           number of the log file
     is_last          whether no later file has a record
+    is_padded        whether the bytes after the last record are no finding
     is_checked       whether a broker that starts now checks the records of this file
     dispatched_to    physical offset up to which messages have been dispatched
     index_folder     index/ of the store
@@ -48,6 +49,7 @@ class LogTask:
     compared: ComparedFile
     number: int
     is_last: bool
+    is_padded: bool
     is_live: bool
     is_checked: bool
     dispatched_to: int
@@ -177,7 +179,8 @@ class _FileCheck:
     def _note_end(self, scan: FileScan) -> None:
         task, end = self._task, self._task.compared.log_end
         passed_over = any(lost.start >= end for lost in scan.damage)
-        if not task.is_last or task.is_live or not (scan.end.torn or passed_over):
+        is_expected = task.is_live or task.is_padded
+        if not task.is_last or is_expected or not (scan.end.torn or passed_over):
             return
         self._result.findings.append(
             Finding(

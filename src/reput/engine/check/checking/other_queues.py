@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from reput.base import Finding, Kind
+from reput.base import Finding, Kind, counted
 from reput.core import (
-    FILE_FORM,
     BatchSizeOf,
     CommitLogReader,
-    ConsumeQueueSetReader,
     LostEntriesError,
     Numbering,
     OffsetRange,
     Queue,
+    QueueForm,
     QueueIndex,
     QueueReader,
+    QueuesOf,
     StoreLog,
     batch_size_in,
-    open_queues,
+    queue_forms,
     rocksdb_rules,
 )
 from reput.engine.check.checking.checked_store import CheckedStore
 from reput.engine.compare import EntryPlace, NumberedEntries, NumberedLog, NumberedMessages
 from reput.errors import (
+    FormatError,
     MessageNotFoundError,
     MissingExtraError,
     StoreError,
@@ -82,44 +83,63 @@ class _Claims:
 
 
 class OtherQueues:
-    """The queues of a store that are not in ConsumeQueue files.
+    """The queues of a store that are not in ConsumeQueue files, form by form.
+
+    If a store has queues in files and in RocksDB, a broker writes each topic into one of them, or into both. It may
+    have begun with the second one later, or have ended it. So a queue that is also in files is compared only in the
+    part of the log that its database has: from its first entry up to the offset that the database states.
 
     Attributes:
-        queues: All queues that were found, including damaged ones.
+        queues: All queues that were found, including damaged ones, each with the part of the log to compare.
         cannot_tell: The reason why queues cannot be listed at all, or None if they can.
     """
 
     def __init__(self, store: CheckedStore) -> None:
         self._store = store
-        self.queues: set[Queue] = set()
+        self.queues: dict[Queue, OffsetRange] = {}
         self.cannot_tell: Finding | None = None
 
     def findings(self) -> Iterator[Finding]:
         """Yield at most one finding of each kind for each queue. Raises StoreAccessError."""
-        with closing(open_queues(self._store.path, config=self._store.config)) as index:
-            if isinstance(index, ConsumeQueueSetReader):
-                return
-            form = self._store.facts.queue_form or FILE_FORM
-            folder = form.folder(str(self._store.path))
-            try:
-                queues = {Queue(*queue) for queue in index.list()}
-            except (StoreError, MissingExtraError) as error:
-                raise_if_refused(error)
-                kind = Kind.MISSING_QUEUE if form is FILE_FORM else Kind.QUEUE_FILE_SIZE
-                self.cannot_tell = Finding(kind, folder, f"cannot be read: {error}")
-                yield self.cannot_tell
-                return
-            self.queues = queues - set(self._store.queues)
-            yield from self._compare(index)
+        path = str(self._store.path)
+        where = replace(QueuesOf.of(path), config=self._store.config)
+        for form in queue_forms(path):
+            with closing(form.open(where)) as index:
+                try:
+                    queues = self._listed(form, index, where)
+                except (StoreError, MissingExtraError) as error:
+                    raise_if_refused(error)
+                    kind = Kind.QUEUE_FILE_SIZE if form.has_all else Kind.MISSING_QUEUE
+                    self.cannot_tell = Finding(kind, form.folder(path), f"cannot be read: {error}")
+                    yield self.cannot_tell
+                    return
+                self.queues |= queues
+                yield from self._compare(index, queues)
 
-    def _compare(self, index: QueueIndex) -> Iterator[Finding]:
+    def _listed(
+        self, form: QueueForm, index: QueueIndex, where: QueuesOf
+    ) -> dict[Queue, OffsetRange]:
+        """Return the queues of a form to compare. Raises StoreError, MissingExtraError."""
+        in_files, whole = self._store.queues, OffsetRange(0, self._store.end)
+        queues = {Queue(*queue) for queue in index.list()}
+        if not form.states_end or not in_files:
+            return dict.fromkeys(queues - in_files.keys(), whole)
+        # The index also lists queues whose messages the database lacks so far, such as those that are only in files.
+        topics, stop = form.topics(where), form.end(where.store)
+        queues = {queue for queue in queues if queue.topic in topics}
+        return {
+            queue: OffsetRange(_first_offset(index, queue), stop) if queue in in_files else whole
+            for queue in queues
+        }
+
+    def _compare(self, index: QueueIndex, queues: Mapping[Queue, OffsetRange]) -> Iterator[Finding]:
         rules = rocksdb_rules(tuple(self._store.config.delay_table_ms()))
         scanned = NumberedLog(self._store.files, self._store.end, rules)
         findings: dict[tuple[Kind, Queue], Finding] = {}
         expected: Counter[Queue] = Counter()
         with closing(CommitLogReader(StoreLog(self._store.path))) as log:
             size_of, claims = batch_size_in(log), _Claims(log)
-            for messages in scanned.messages(self.queues):
+            for messages in scanned.messages(queues):
                 queue, claimed = messages.queue, claims.count
                 expected[queue] += len(messages.expected.numbers)
                 try:
@@ -134,11 +154,20 @@ class OtherQueues:
                     _add(findings, queue, finding)
                 # Several messages of a light queue (LMQ) can share one entry, so expect fewer entries.
                 expected[queue] -= claims.count - claimed
-        yield from findings.values()
-        yield from self._too_many(index, expected, scanned.readable)
+        every = [*findings.values(), *self._too_many(index, queues, expected, scanned.readable)]
+        in_files = {
+            f"{index.folder}/{queue.topic}/{queue.queue_id}"
+            for queue in queues.keys() & self._store.queues.keys()
+        }
+        yield from (finding for finding in every if finding.file not in in_files)
+        yield from _second([finding for finding in every if finding.file in in_files], index.folder)
 
     def _too_many(
-        self, index: QueueIndex, expected: Counter[Queue], readable: list[OffsetRange]
+        self,
+        index: QueueIndex,
+        queues: Mapping[Queue, OffsetRange],
+        expected: Counter[Queue],
+        readable: list[OffsetRange],
     ) -> Iterator[Finding]:
         """Yield findings for entries to which no message belongs.
 
@@ -149,14 +178,17 @@ class OtherQueues:
         if store.is_live:
             return
         beyond = 0
-        for queue in sorted(self.queues):
+        for queue, part in sorted(queues.items()):
             try:
                 reader = index.queue(*queue)
-                offsets = _stored_offsets(reader, store.begin)
+                offsets = _stored_offsets(reader, max(store.begin, part.start))
             # `_compare` has reported the error.
             except StoreError:
                 continue
             offsets.sort()
+            # Entries after the part that is compared lead beyond the log, or nothing shows whether they are right.
+            if part.stop < store.end:
+                offsets = offsets[: np.searchsorted(offsets, part.stop)]
             edges = np.searchsorted(offsets, np.array(readable, np.int64).reshape(-1, 2))
             beyond += len(offsets) - int(np.searchsorted(offsets, store.end))
             if (count := int((edges[:, 1] - edges[:, 0]).sum()) - expected[queue]) > 0:
@@ -164,6 +196,28 @@ class OtherQueues:
                 yield Finding(Kind.FOREIGN_QUEUE_ENTRY, reader.folder, detail, count=count)
         if beyond:
             yield store.lost_end(beyond)
+
+
+def _second(findings: Sequence[Finding], folder: str) -> Iterator[Finding]:
+    """Yield one finding for these findings of queues that are also in files, which a broker reads."""
+    if findings:
+        first = min(findings, key=lambda finding: finding.physical_offset or 0)
+        count = sum(finding.count for finding in findings)
+        queues = counted(len({finding.file for finding in findings}), "queue")
+        yield Finding(
+            Kind.SECOND_QUEUES, folder,
+            f"{counted(count, 'entry', 'entries')} of {queues} missing or wrong; the first: {first.file}: "
+            f"{first.detail}",
+            physical_offset=first.physical_offset, count=count,
+        )  # fmt: skip
+
+
+def _first_offset(index: QueueIndex, queue: Queue) -> int:
+    """Return the physical offset to which the first entry of a queue leads. Raises StoreError."""
+    reader = index.queue(*queue)
+    with suppress(MessageNotFoundError, FormatError):
+        return reader.entry(reader.min_queue_offset(0)).physical_offset
+    return 0
 
 
 def _add(findings: dict[tuple[Kind, Queue], Finding], queue: Queue, finding: Finding) -> None:

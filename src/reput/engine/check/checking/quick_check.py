@@ -186,7 +186,8 @@ def _of_stated(
     folder = form.folder(str(store.path))
     try:
         for last in form.last_entries(str(store.path)):
-            ends[Queue(last.topic, last.queue_id)] = last.physical_offset
+            # If the queue is also in files, those are read.
+            ends.setdefault(Queue(last.topic, last.queue_id), last.physical_offset)
             store.unread.queue_entries += max(last.queue_offset, 0)
             yield from _of_end(store, log, folder, last)
     except (StoreError, MissingExtraError) as error:

@@ -15,7 +15,9 @@ from pathlib import Path
 
 from reput.base import Kind, Progress, Runner, SerialRunner, StoreConfig, silent
 from reput.core import (
+    BOTH,
     FILE_FORM,
+    FILES,
     FileScan,
     ScanBuffers,
     ScanMode,
@@ -229,14 +231,17 @@ def _dispatch_rest(plan: Plan, new: Path) -> None:
 
 def _prepare_queues(plan: Plan, new: Path) -> str:
     """Prepare the parts of the old queues that a rebuild needs. Return how the new queues are stored."""
+    kind = FILES
     if (form := facts_of(plan.store).form_of_remains) is not None:
         # The rebuild reads the old queues, so link their files into the new state. The rebuild creates a new folder and
         # never changes these files, so the old state, which shares them, stays unchanged.
         folder = Path(form.folder(str(plan.store))).name
-        # Other folders have been linked with the rest of the store.
+        # Folders that are no queues have been linked with the rest of the store.
         if folder in QUEUE_FOLDERS:
             _link_below(plan, new, folder)
-        return form.name
+        if not facts_of(plan.store).has_queue_files:
+            return form.name
+        kind = BOTH
     # Create the folders of batch queues, but not their files. These folders may be the only evidence of which topics
     # have batch queues.
     for entry in plan.seen:
@@ -260,7 +265,7 @@ def _prepare_queues(plan: Plan, new: Path) -> str:
             ):
                 _link_below(plan, new, entry.name)
     _copy_expired_queues(plan, new)
-    return "files"
+    return kind
 
 
 def _link_below(plan: Plan, new: Path, folder: str) -> None:
@@ -298,7 +303,7 @@ def _write_checkpoint(plan: Plan, new: Path) -> None:
                 ends.append(decode_header(reader.read(0, HEADER_BYTES)).end_timestamp)
     # As in `pipeline.commit`, the checkpoint's time for the queues is 0 if they are in RocksDB.
     form = facts_of(new).queue_form or FILE_FORM
-    queued = last if form.has_logics_timestamp else 0
+    queued = last if form.has_logics_timestamp or facts_of(new).has_queue_files else 0
     checkpoint = Checkpoint(last, queued, max(ends))
     if not any(finding.kind is Kind.CHECKPOINT for finding in plan.findings):
         old = facts_of(plan.store).checkpoint

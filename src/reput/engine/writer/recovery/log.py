@@ -16,17 +16,18 @@ import numpy as np
 from reput.core import (
     CommitLogFile,
     CommitLogReader,
+    DispatchPoint,
     FileScan,
-    KnownOffset,
+    ListedLog,
     LocatedRecord,
+    LogListing,
     ScanMode,
     StoreLog,
-    first_file_to_check,
+    checked_from,
     recovered_end,
 )
 from reput.engine.writer.recovery.report import RecoveryReport
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, StoreNotFoundError
-from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import (
     BLANK_BYTES,
     BLANK_MAGIC,
@@ -120,25 +121,21 @@ def check_none_renamed(store: Path, files: Sequence[CommitLogFile]) -> None:
 def find_log_end(
     store: Path,
     files: list[CommitLogFile],
-    checkpoint: Checkpoint,
+    point: DispatchPoint,
     report: RecoveryReport,
-    *,
-    known: KnownOffset | None = None,
-    whole_records: bool = False,
 ) -> int:
-    """Return the end of the log, and set the report's `checked_from`. For `known` see `first_file_to_check`.
+    """Return the end of the log, and set the report's `checked_from`.
 
     Raises:
-        StoreError: `whole_records` is set (see `recovered_end`), but an intact record lacks the property with the CRC
+        StoreError: `point.whole_records` is set, but an intact record lacks the property with the CRC
             of the whole record. A broker with forceVerifyPropCRC would cut off the record and everything after it.
         StoreAccessError: The log cannot be read.
     """
-    first = first_file_to_check(files, checkpoint, report.is_clean, known)
-    report.log_begin, report.checked_from = files[0].start, first.start
-    log = CommitLogReader(StoreLog(store))
+    log = CommitLogReader(ListedLog(LogListing(str(store), tuple(files))))
     try:
-        end = recovered_end(log, first.start, whole_records=whole_records)
-        if whole_records:
+        report.log_begin, report.checked_from = files[0].start, checked_from(log, point)
+        end = recovered_end(log, report.checked_from, whole_records=point.whole_records)
+        if point.whole_records:
             _refuse_without_crc(log, end)
         return end
     finally:
