@@ -121,7 +121,7 @@ def test_which_kind_to_write_is_asked_everywhere(store: Path, tmp_path: Path) ->
         assert "--queues='files', --queues='rocksdb' or --queues='both'" in ran.err
     with pytest.raises(UsageError, match="queues='both'"):
         reput.rebuild(store)
-    with pytest.raises(UsageError, match="reput rebuild --queues converts them"):
+    with pytest.raises(UsageError, match="reput rebuild converts them"):
         reput.open_store(store, mode="rw")
 
 

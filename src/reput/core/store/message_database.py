@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from reput.core.store.facts import StoreFacts
 from reput.errors import FormatError, MissingExtraError
 from reput.format.properties import ROCKSDB_HALF_TOPIC
 from reput.format.rocksdb_index import INDEX_FAMILY, LAST_OFFSET_KEY, decode_item, decode_offset
@@ -23,6 +23,10 @@ from reput.format.rocksdb_state import (
     decode_timeline_item,
 )
 from reput.io import RocksFolder
+
+# Imported only for type checkers, because the facts of a store import this module.
+if TYPE_CHECKING:
+    from reput.core.store.facts import StoreFacts
 
 TRANSACTIONS = "transactions"
 

@@ -42,8 +42,8 @@ def refuse_to_write(facts: StoreFacts) -> None:
     has_other = has_other_form(facts)
     if has_other and facts.has_queue_files:
         raise UsageError(
-            f"{store}: keeps its queues in files and in RocksDB, and reput writes one kind only; reput rebuild "
-            "--queues converts them"
+            f"{store}: keeps its queues in files and in RocksDB, and reput writes one kind only: "
+            "reput rebuild converts them"
         )
     if has_other and facts.queue_form is None:
         raise UsageError(
