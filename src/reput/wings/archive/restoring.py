@@ -154,13 +154,7 @@ class ArchivedFiles(NamedTuple):
     entries: tuple[LogFile, ...]
 
 
-def archived_files(
-    place: str,
-    store: str,
-    files: Sequence[str],
-    options: dict[str, str] | None = None,
-    progress: Progress = silent,
-) -> ArchivedFiles:
+def archived_files(place: str, store: str, files: Sequence[str]) -> ArchivedFiles:
     """Compare log files of a store with their archived copies, and return the identical ones.
 
     Every byte is compared. The result ends before the first file that differs, or whose copy cannot be read.
@@ -169,19 +163,16 @@ def archived_files(
         place: Path or URL of the archive.
         store: Folder of the store.
         files: Paths of the store's oldest log files, oldest first.
-        options: Options of the archive's URL.
-        progress: Called with the phase, units done and units in all.
 
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError; FormatError for the manifest.
     """
     # Compare the archive's own objects, and not copies in the user's cache. The caller will delete the store's files,
     # and then the archive's objects are the only copies that last.
-    archive, log = Archive(place, options, is_cached=False), StoreLog(store).list()
+    archive, log = Archive(place, is_cached=False), StoreLog(store).list()
     archived = {file.begin: file for file in archive.manifest.log if file.is_sealed}
     until, entries = log.begin, []
-    for number, file in enumerate(log.files[: len(files)]):
-        progress("compare", number, len(files))
+    for file in log.files[: len(files)]:
         entry = archived.get(file.start)
         is_next = file.start == until and entry is not None and entry.size == file.size
         if entry is None or not is_next or not _is_equal(archive, entry, file.path):
@@ -191,14 +182,12 @@ def archived_files(
     return ArchivedFiles(until, tuple(entries))
 
 
-def require_unchanged(
-    place: str, files: ArchivedFiles, options: dict[str, str] | None = None
-) -> None:
+def require_unchanged(place: str, files: ArchivedFiles) -> None:
     """Raise StoreChangedError if the archive no longer has `files`, which were compared with a store.
 
     Also raises StoreNotFoundError, StoreAccessError, FormatError.
     """
-    archive = Archive(place, options, is_cached=False)
+    archive = Archive(place, is_cached=False)
     for entry in files.entries:
         is_listed = entry in archive.manifest.log
         if not is_listed or archive.objects.head(entry.object).size != entry.object_bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,16 +18,14 @@ from reput.wings.lakes import ReadableDestination, open_export
 _BY_ID, _BY_PLACE = ("unique_key", "message_id"), ("topic", "physical_offset")
 
 
-def rows_in(
-    table: str, selection: ChosenMessages, options: Mapping[str, str] | None = None
-) -> TableRows:
+def rows_in(table: str, selection: ChosenMessages) -> TableRows:
     """Count the rows of erased messages in the last commit of a table.
 
     Raises:
         UsageError: nothing was exported there, or the table lacks the columns to compare.
         StoreAccessError.
     """
-    destination = open_export(table, storage_options=options)
+    destination = open_export(table)
     if not isinstance(destination, ReadableDestination):
         raise UsageError(
             f"{table}: reput cannot read the format of this table; remove it from `tables`",

@@ -159,7 +159,6 @@ def index_file_at(
     path: str | PathLike[str],
     hash_slots: int | None = None,
     index_items: int | None = None,
-    storage_options: Mapping[str, str] | None = None,
 ) -> tuple[str, IndexGeometry, Storage]:
     """Return path, geometry and storage of an IndexFile, for `reput.wings.inspect.index_listing`.
 
@@ -170,7 +169,7 @@ def index_file_at(
         FormatError: the file's length does not fit the given slots and items.
         UsageError: the file is not an IndexFile, or its numbers of slots and items are unknown.
     """
-    storage, path = storage_of(path, storage_options)
+    storage, path = storage_of(path)
     if _kind_of(path, storage) != INDEX_FOLDER:
         raise UsageError(f"{path}: not an IndexFile, so it has no slots, items and chains")
     size = size_of(path, storage)

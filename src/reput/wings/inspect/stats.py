@@ -117,12 +117,11 @@ def _rounded_up(count: int) -> int:
     return -(-count // step) * step
 
 
-def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:
+def measure_store(store: MessageStore) -> StoreFigures:
     """Measure an open store.
 
     Args:
         store: The store.
-        parts: Number of equal time intervals in which messages are counted.
 
     Raises:
         StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
@@ -132,7 +131,7 @@ def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:
     first_ms, last_ms = _times(store, end)
     span_ms = max(last_ms - first_ms, 0)
     # The length of a part is rounded up, so that the last message is in the last part and not after it.
-    log = LogFigures(Timeline(first_ms, max(-(-(span_ms + 1) // parts), 1), parts))
+    log = LogFigures(Timeline(first_ms, max(-(-(span_ms + 1) // PARTS), 1), PARTS))
     index_files = _measure(store, log, end)
     queues = log.queues()
     lost_end = store.lost_end(end) or store.lost_end_of_queues(end)

@@ -31,6 +31,8 @@ from reput.wings.lakes.upsert import split_by_keys
 REASON = pa.field("reason", pa.string())
 """The column that states why a row was rejected."""
 
+_SAMPLED_RANGES = 16
+
 
 @dataclass(frozen=True)
 class ExportJob:
@@ -258,11 +260,11 @@ def _parsed(
 
 
 def sample_bodies(
-    tasks: list[ReadTask], request: ExportRequest, most: int, most_tasks: int = 16
+    tasks: list[ReadTask], request: ExportRequest, most: int
 ) -> Iterator[bytes | None]:
     """Yield sample bodies from several ranges, to infer the fields. Only one batch is in memory at a time."""
     # Choose evenly spaced ranges, so that the sample covers the whole log.
-    sample = tasks[:: max(-(-len(tasks) // most_tasks), 1)]
+    sample = tasks[:: max(-(-len(tasks) // _SAMPLED_RANGES), 1)]
     for task in sample:
         yield from _first_bodies(task, request, -(-most // len(sample)))
 

@@ -131,10 +131,9 @@ class Command(msgspec.Struct):
         """Return a 64-bit field. Raises as `int32` does."""
         return self._number(name, default, 63)
 
-    def boolean(self, name: str, default: bool = False) -> bool:
-        """Return a field that is true or false."""
-        text = self.optional_text(name)
-        return default if text is None else text.lower() in _TRUE
+    def boolean(self, name: str) -> bool:
+        """Return a field that is true or false; false if it is missing."""
+        return (self.optional_text(name) or "").lower() in _TRUE
 
     def _number(self, name: str, default: int | None, bits: int) -> int:
         value = self.fields.get(name)
