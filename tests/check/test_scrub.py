@@ -234,8 +234,8 @@ def test_each_read_of_a_file_is_metered(tmp_path: Path) -> None:
 
 def test_options_of_a_scrub_are_for_a_scrub_only(golden: Golden) -> None:
     store = golden("lmq").path
-    assert "only with scrub" in one_line(reput("check", store, "--rate", "1MB/s"))
-    assert "neither quick" in one_line(reput("check", store, "--scrub", "--quick"))
+    assert "--rate and --passes need --scrub" in one_line(reput("check", store, "--rate", "1MB/s"))
+    assert "combined with --quick" in one_line(reput("check", store, "--scrub", "--quick"))
     with pytest.raises(UsageError, match="only stores on this machine"):
         scrub("s3://bucket/store")
 

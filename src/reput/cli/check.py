@@ -118,11 +118,13 @@ def command(
     store = targets.single
     if scrub:
         if quick or resume is not None or layout in MONITORING:
-            raise UsageError("scrub: pass neither quick nor resume nor a format for monitoring")
+            raise UsageError(
+                "--scrub: cannot be combined with --quick, --resume or a format for monitoring"
+            )
         refuse_settings(broker_config, sizes)
         return _scrub_stores(targets.named(), rate, passes, layout == "jsonl", fail_on)
     if rate is not None or passes is not None:
-        raise UsageError("rate, passes: only with scrub", arguments=["rate", "passes"])
+        raise UsageError("--rate and --passes need --scrub")
     if store is None or resume is not None or layout in MONITORING or limit_s is not None:
         refuse_settings(broker_config, sizes)
         return answer_stores(

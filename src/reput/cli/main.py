@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -61,6 +62,14 @@ _NOT_IN_SLIM = ("llvmlite", "numba", "pyarrow")
 # Commands that should start quickly, because users notice the delay. These commands import `logging` only on request,
 # because the import would be a large part of the delay.
 _QUICK = ("find", "query", "trace", "show")
+_NAMING = {"--key", "--id", "--topic", "--group"}
+# Click's words, and clearer ones.
+_CLEARER = {
+    "Got unexpected extra": "extra",
+    "valid integer range": "valid integer",
+    "valid float range": "valid number",
+    "valid float": "valid number",
+}
 _COMPILING = "Compiling kernels for this processor, once"
 
 
@@ -100,6 +109,11 @@ class LazyGroup(click.Group):
                 or f"no command {name!r}{did_you_mean(name, COMMANDS)}"
             )
             raise click.UsageError(text, ctx)
+        # An empty shell variable is the usual reason. No message has such a name, so "nothing found" would mislead.
+        for text, following in pairwise([*args, "-"]):
+            option, equals, value = text.partition("=")
+            if option in _NAMING and not (value if equals else following):
+                raise click.UsageError(f"{option} is empty", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -276,7 +290,9 @@ def explain(error: Exception) -> tuple[str, int]:
         # Click lists choices on lines of their own.
         text = " ".join(error.format_message().split()).removesuffix(".")
         # Only bugs are unexpected.
-        return text.replace("Got unexpected extra", "extra") + where, WRONG_USE
+        for unclear, clear in _CLEARER.items():
+            text = text.replace(unclear, clear)
+        return text + where, WRONG_USE
     if isinstance(error, errors.ReputError):
         return in_options(error) + _hint(error), exit_code(error)
     if isinstance(error, OSError) and error.filename is not None:

@@ -31,7 +31,7 @@ from reput.cli.put_view import (
 )
 from reput.engine.messages import LineError, LinesPut
 from reput.engine.stores import open_store
-from reput.engine.writer import Message, WritableStore
+from reput.engine.writer import Message, WritableStore, check_message
 from reput.errors import UsageError
 
 # A broker's sizes would take 1.4 GB for one message.
@@ -133,7 +133,11 @@ def command(
     message = None
     if topic is not None:
         message = _message(topic, body, file, keys, tag, queue_id, properties)
+        # Before the store is created: a mistake creates nothing.
+        check_message(message)
     refuse_part_of_store(store)
+    if os.path.isfile(store):
+        raise UsageError(f"{store}: is a file; a store is a folder")
     is_small = broker_config is None and not any(sizes.values()) and _is_new(store)
     values = {"store_version": store_version, **(_SMALL if is_small else sizes)}
     config = given_config(store, broker_config, values, writes=True)

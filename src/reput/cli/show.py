@@ -103,6 +103,10 @@ def command(
     Exits with 1 if there is no such message. Exits with 3 if the message or a searched part of a
     log is damaged, or if a store could not be read.
     """
+    if not which.strip():
+        raise UsageError(
+            "ID_OR_OFFSET is empty: pass an offset, TOPIC/QUEUE/OFFSET, an offset message id, or a unique key"
+        )
     layout = "body" if body_only else layout
     if os.path.isdir(which) and not os.path.exists(targets.paths[0] if targets.paths else which):
         raise UsageError(f"the STORE comes first: reput show {quote(which)} {targets.paths[0]}")

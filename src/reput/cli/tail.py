@@ -51,7 +51,12 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
 @click.option(
     "--topic", metavar="T", shell_complete=complete_topics, help="Only messages of this topic."
 )
-@click.option("--queue-id", type=int, metavar="N", help="Only messages of queues with this id.")
+@click.option(
+    "--queue-id",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Only messages of queues with this id.",
+)
 @click.option(
     "--key",
     metavar="K",

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, Protocol
 
 from reput.errors import StoreNotFoundError, UsageError
@@ -147,6 +148,21 @@ def _matches(storage: _Folders, pattern: str) -> list[str]:
     return paths
 
 
+def refuse_inside(
+    place: str | PathLike[str], store: str | PathLike[str], arguments: Iterable[str] = ()
+) -> None:
+    """Raise UsageError if a place that will be written is a local store, or lies in it.
+
+    The broker of the store might read the new files, or refuse to start because of them.
+    """
+    real = Path(os.path.realpath(place))
+    if not is_url(place) and real.is_relative_to(os.path.realpath(store)):
+        raise UsageError(
+            f"{fspath(place)}: lies in the store {fspath(store)}; name a place outside",
+            arguments=arguments,
+        )
+
+
 class Location:
     """What a path or URL names: a place here or elsewhere, an archive, a pattern, or an archive and its store.
 
@@ -167,4 +183,5 @@ class Location:
     only_match = staticmethod(expand_to_one)
     refuse_url = staticmethod(refuse_url)
     refuse_archive = staticmethod(refuse_archive)
+    refuse_inside = staticmethod(refuse_inside)
     not_an_archive = staticmethod(not_an_archive)

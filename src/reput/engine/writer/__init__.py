@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from reput.engine.writer.put.columns import Texts as Texts
     from reput.engine.writer.put.message import Message as Message
     from reput.engine.writer.put.message import PutResult as PutResult
+    from reput.engine.writer.put.message import check_message as check_message
     from reput.engine.writer.put.message import joined_keys as joined_keys
     from reput.engine.writer.put.record_form import RecordForm as RecordForm
     from reput.engine.writer.put.results import PutResults as PutResults

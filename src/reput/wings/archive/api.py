@@ -15,7 +15,7 @@ from reput.core import with_archive as joined_path
 from reput.engine.rebuild.warm_up import warm_up
 from reput.engine.stores import Chosen, opened_runner
 from reput.errors import UsageError
-from reput.io import DISK, AnchoredRunner
+from reput.io import DISK, AnchoredRunner, Location
 from reput.wings.archive.archiver import archive_store
 from reput.wings.archive.filtered_copy import copy_messages
 from reput.wings.archive.message_proofs import prove_message, verify_proof
@@ -62,6 +62,7 @@ def archive(
     """
     if retention_days is not None and retention_days < 1:
         raise UsageError("retention_days must be at least 1", arguments=["retention_days"])
+    Location.refuse_inside(destination, store, ["destination"])
     choice, place = Chosen.of(runner), fspath(store)
     copy = partial(
         archive_store, place, fspath(destination), with_last=with_last, retention_days=retention_days,

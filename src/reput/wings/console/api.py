@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from reput.core import MissingStore, SharedStore
-from reput.errors import UsageError
+from reput.errors import StoreNotFoundError, UsageError
 from reput.format.host import Host
 from reput.io import FileReader
 from reput.wings.console.app import create_app
@@ -45,9 +45,8 @@ def console(
     """
     users = None
     if users_file is not None:
-        users = parse_users(
-            FileReader.content_of(users_file, _MOST_USERS_BYTES), f"http_users {users_file}"
-        )
+        data = _content_of(users_file, _MOST_USERS_BYTES, "http_users")
+        users = parse_users(data, f"http_users {users_file}")
     elif token_file is not None:
         users = Users.of_token(_token(token_file))
     app = create_app(
@@ -58,13 +57,21 @@ def console(
 
 
 def _token(path: str) -> str:
-    token = FileReader.content_of(path, _MOST_TOKEN_BYTES).decode("utf-8", "replace").strip()
+    data = _content_of(path, _MOST_TOKEN_BYTES, "http_token_file")
+    token = data.decode("utf-8", "replace").strip()
     if not token.isascii() or not token.isprintable() or not token or " " in token:
         raise UsageError(
             f"http_token_file {path}: write one word of printable ASCII characters into it",
             arguments=["http_token_file"],
         )
     return token
+
+
+def _content_of(path: str, most_bytes: int, argument: str) -> bytes:
+    try:
+        return FileReader.content_of(path, most_bytes)
+    except StoreNotFoundError:
+        raise UsageError(f"{argument} {path}: no such file", arguments=[argument]) from None
 
 
 class _Current(Mapping[str, SharedStore]):

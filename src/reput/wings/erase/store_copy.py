@@ -36,7 +36,7 @@ from reput.format.file_names import (
     TIMER_LOG_FOLDER,
     TIMER_WHEEL_FILE,
 )
-from reput.io import DISK, FileReader, FileWriter, TreeEntry, data_runs
+from reput.io import DISK, FileReader, FileWriter, Location, TreeEntry, data_runs
 from reput.wings.erase.overwriting import Eraser
 
 _COPIED = frozenset(
@@ -213,10 +213,7 @@ def check_output(output: Path, source: Path) -> None:
     """Raise UsageError if no copy can be written at this path."""
     if output.exists() or output.is_symlink():
         raise UsageError(f"{output}: exists; choose a new folder", arguments=["output"])
-    if output.absolute().is_relative_to(source.absolute()):
-        raise UsageError(
-            f"{output}: lies in the store; choose another folder", arguments=["output"]
-        )
+    Location.refuse_inside(output, source, ["output"])
     if not output.absolute().parent.is_dir():
         raise UsageError(f"{output.parent}: no such folder", arguments=["output"])
 

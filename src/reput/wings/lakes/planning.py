@@ -288,10 +288,9 @@ def check_apart(place: str | Path, sources: Sequence[LogListing]) -> None:
             if any(f"{place}/".startswith(f"{root}/") for root in roots):
                 raise UsageError(f"{place}: lies in the store {source.name}; name a place outside")
         return
-    real = Path(os.path.realpath(place))
     for source in sources:
-        if source.folder is not None and real.is_relative_to(os.path.realpath(source.folder)):
-            raise UsageError(f"{place}: lies in the store {source.folder}; name a place outside")
+        if source.folder is not None:
+            Location.refuse_inside(place, source.folder)
 
 
 def length_of(bounds: Bounds) -> int:

@@ -16,6 +16,7 @@ from typing import NamedTuple, Self
 from reput.engine.writer.put.record_form import FORM_OF_FOUR, RecordForm
 from reput.errors import MessageRefusedError
 from reput.format.commit_log import CRC_PROPERTY, MessageExt, without_record_crc
+from reput.format.file_names import is_folder_name
 from reput.format.host import Host, encode_host
 from reput.format.java_string import encode_utf8, hash_map_order
 from reput.format.message_id import UniqueKeys
@@ -106,6 +107,13 @@ def as_plain(message: Message) -> Message:
         keys=keys if keys is None or isinstance(keys, str) else tuple(keys),
         properties=properties if isinstance(properties, _WHOLE) else {**properties},
     )
+
+
+def check_message(message: Message) -> None:
+    """Raise MessageRefusedError if no store would take the topic, the keys or the properties of a message."""
+    if not is_folder_name(message.topic):
+        raise MessageRefusedError(f"topic {message.topic!r} cannot be the name of a folder")
+    properties_string(message, UniqueKeys(""), 0)
 
 
 def properties_string(
