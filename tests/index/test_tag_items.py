@@ -13,8 +13,10 @@ from reput.base.config import StoreConfig
 from reput.core.store.facts import facts_of
 from reput.engine.check.run import check_store
 from reput.engine.writer.put.message import Message
+from reput.errors import UsageError
 from reput.format.commit_log import MessageExt, decode
 from reput.format.index_file import index_key, key_hash, tag_key
+from tests.cli.running import reput as run
 from tests.oracle.index_file import write_index_files
 from tests.oracle.walk import walk
 from tests.small import SMALL_16K
@@ -100,6 +102,8 @@ def test_the_files_show_that_tags_are_indexed(store: Path, upgraded: Path, tmp_p
     copy = tmp_path / "copy"
     for name in ("commitlog", "consumequeue", "index"):
         shutil.copytree(store / name, copy / name)
+    text = run("inspect", copy).out
+    assert "RocketMQ 5.4 or later: shown by items for tags in index/" in text
     assert (facts_of(copy).config.index_tags_from, facts_of(copy).config.store_version) == (
         0,
         "5.4",
@@ -198,6 +202,17 @@ def test_the_owner_continues_as_the_broker(store: Path, tmp_path: Path) -> None:
     put(path, None, random_messages(9, 100))
     assert index_of(path) == expected_index(path, 0)
     assert list(check_store(path)) == []
+
+
+@pytest.mark.parametrize("version", ["4.9", "5.3"])
+def test_it_is_not_written_as_an_older_store(store: Path, tmp_path: Path, version: str) -> None:
+    path = tmp_path / "s"
+    shutil.copytree(store, path)
+    (path / "abort.bak").unlink()
+    with pytest.raises(
+        UsageError, match=f"5.4 or later, and cannot be written as a store of {version}"
+    ):
+        put(path, replace(SMALL_16K, store_version=version), [])
 
 
 def test_a_lost_item_for_tags_is_a_finding(store: Path, tmp_path: Path) -> None:

@@ -149,9 +149,12 @@ def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[Store
     """
     facts.require_certain()
     config = facts.config
-    if config.store_version is not None and config.store_version < facts.parts.least_version:
+    least, release = facts.parts.least_version, facts.parts.release
+    if config.index_tags_from is not None and least < "5.4":
+        least, release = "5.4", "5.4 or later"
+    if config.store_version is not None and config.store_version < least:
         raise UsageError(
-            f"{facts.path}: is a store of RocketMQ {facts.parts.release}, and cannot be written as a store of "
+            f"{facts.path}: is a store of RocketMQ {release}, and cannot be written as a store of "
             f"{config.store_version}",
             arguments=["store_version"],
         )
