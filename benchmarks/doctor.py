@@ -14,8 +14,8 @@ from benchmarks.generate import MESSAGE_BYTES, order_key
 from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure, best_of
 from reput.core.log.scan import FileScan, ScanBuffers
-from reput.core.log.scan_mode import ScanMode
 from reput.core.log.sources import StoreLog
+from reput.core.log.verdict import ScanMode
 from reput.engine.stores import open_store
 from reput.format.file_names import COMMIT_LOG_FOLDER
 

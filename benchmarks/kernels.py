@@ -12,8 +12,8 @@ from benchmarks.result import Figure, best_of
 from reput.base.config import StoreConfig
 from reput.core.log.files import CommitLogFile
 from reput.core.log.scan import FileScan, ScanBuffers
-from reput.core.log.scan_mode import ScanMode
 from reput.core.log.sources import StoreLog
+from reput.core.log.verdict import ScanMode
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.kernels.index_chains import INDEX_COUNT, look_up_keys, put_keys
 

@@ -22,7 +22,7 @@ from benchmarks.generate import topic_of, unique_key
 from benchmarks.memory import MemoryWatch
 from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
-from reput.engine.tables.lookup.key_parts import stage_parts
+from reput.engine.lookup.key_parts import stage_parts
 
 _GROUP = "look-up of 1,000,000 keys on local[2]"
 _KEYS = 1_000_000
@@ -76,7 +76,7 @@ def mixed_keys(messages: int, count: int) -> pa.Table:
 
 
 def _look_up(store: str, index: str, keys: str, form: str = "path") -> dict[str, Any]:
-    from reput.engine.tables.lookup.warm_up import warm_up
+    from reput.engine.lookup.warm_up import warm_up
     from reput.spark.bulk_lookup import lookup
     from reput.spark.session import create_session
 

@@ -15,8 +15,8 @@ import reput
 from benchmarks.generate import order_key, topic_of, write_store
 from benchmarks.result import Figure
 from benchmarks.simulated import STEPS, Cost, CountingRunner, counted, slope
-from reput.engine.tables.lookup.arrow import find
-from reput.engine.tables.lookup.keys import Keys
+from reput.engine.lookup.arrow import find
+from reput.engine.lookup.keys import Keys
 from reput.wings.lakes.driver import export_sources
 from reput.wings.lakes.planning import open_stores
 from reput.wings.lakes.request import ExportRequest

@@ -12,12 +12,11 @@ from fuzz.allowed import allowed
 from fuzz.logs import MAX_BYTES, log_seeds, write_log
 from reput.base.findings import Finding
 from reput.core.log.ends import recovered_end
-from reput.core.log.kernel_crc import end_within
-from reput.core.log.kernel_scan import scan_with_kernel
+from reput.core.log.kernel_scan import end_within, scan_with_kernel
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.scan import FileScan, ScanBuffers
-from reput.core.log.scan_mode import DEFAULT_RULES, DispatchRules, ScanMode
 from reput.core.log.sources import StoreLog
+from reput.core.log.verdict import DEFAULT_RULES, DispatchRules, ScanMode
 from reput.core.log.walk import LogWalk
 from reput.format.commit_log import decode
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE

@@ -42,7 +42,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 # Modules whose reports suggest commands with options.
 SUGGEST_COMMANDS = {
     "engine/check/operation.py", "engine/check/repair_operation.py",
-    "engine/tables/lookup/operation.py", "wings/inspect/inspect_text.py", "wings/inspect/trace_text.py",
+    "engine/lookup/operation.py", "wings/inspect/inspect_text.py", "wings/inspect/trace_text.py",
 }  # fmt: skip
 # Further modules of commands of wings.
 PARTS_OF_COMMANDS = {
@@ -119,7 +119,7 @@ def test_names_of_a_store_s_files_stand_in_one_module() -> None:
 # Only the packages of ASK_THEMSELVES, and the module that inspects a checkpoint's bytes, may import these functions.
 # All other code asks StoreFacts.
 ASKED_OF_FACTS = {
-    "reput.core.log.folders.log_folders", "reput.core.log.folders.ledger_folders", "reput.core.store.parts.parts_of",
+    "reput.core.log.sources.log_folders", "reput.core.log.sources.ledger_folders", "reput.core.store.parts.parts_of",
     "reput.core.queues.folders.is_database", "reput.core.queues.folders.was_database",
     "reput.format.checkpoint.decode_checkpoint",
 }  # fmt: skip
@@ -262,7 +262,7 @@ def test_no_two_rooms_import_each_other() -> None:
         for other in others
         if room < other and room in below.get(other, ())
     }
-    assert pairs == {("spark", "tables")}  # late: a look-up runs on Spark where a user asks for it
+    assert pairs == {("lookup", "spark")}  # late: a look-up runs on Spark where a user asks for it
 
 
 def for_types(path: Path) -> set[ast.AST]:
@@ -292,7 +292,7 @@ def faces() -> dict[str, dict[str, str]]:
 
 
 def test_a_face_offers_what_exists() -> None:
-    assert {"reput.base", "reput.core", "reput.io", "reput.engine.tables"} <= faces().keys()
+    assert {"reput.base", "reput.core", "reput.io", "reput.engine.lookup"} <= faces().keys()
     for package, names in faces().items():
         module = import_module(package)
         assert set(names) <= set(dir(module))

@@ -50,7 +50,7 @@ _PARTS = {
     "QueryRecords",
     "RecordForm",
     "RecordProgress",
-    "Wanted",
+    "KeyPredicate",
     "Unread",
 }
 

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from reput.engine.check import prove as prove
     from reput.engine.check import repair as repair
     from reput.engine.check import undo_repair as undo_repair
+    from reput.engine.lookup import look_up as look_up
     from reput.engine.rebuild import rebuild as rebuild
     from reput.engine.stores import find as find
     from reput.engine.stores import open_store as open_store
     from reput.engine.stores import tail as tail
     from reput.engine.tables import dataset as dataset
-    from reput.engine.tables import look_up as look_up
     from reput.engine.writer import Message as Message
     from reput.engine.writer import WritableStore as WritableStore
     from reput.engine.writer import WriterSettings as WriterSettings

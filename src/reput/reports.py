@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from reput.engine.check import ProofReport as ProofReport
     from reput.engine.check import RepairReport as RepairReport
     from reput.engine.check import UndoReport as UndoReport
+    from reput.engine.lookup import coverage_of as coverage_of
     from reput.engine.rebuild import RebuildReport as RebuildReport
     from reput.engine.stores import FindReport as FindReport
     from reput.engine.stores import FoundMessage as FoundMessage
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from reput.engine.stores import StoresReport as StoresReport
     from reput.engine.stores import StoreState as StoreState
     from reput.engine.stores import TailReport as TailReport
-    from reput.engine.tables import coverage_of as coverage_of
     from reput.engine.writer import Dispatcher as Dispatcher
     from reput.engine.writer import ExpiryReport as ExpiryReport
     from reput.engine.writer import PutColumnsResult as PutColumnsResult

@@ -14,8 +14,8 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 import reput
-from reput.core.query.by_time import volume_of_topic
 from reput.engine.messages.json_codec import message_fields
+from reput.wings.console.volume import volume_of_topic
 from tests.cli.running import reput as command
 from tests.console.serving import console, lines_of
 from tests.golden.sparse import copy_store

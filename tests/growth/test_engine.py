@@ -12,8 +12,8 @@ import reput
 from reput.base import no_progress
 from reput.core import StoreReader
 from reput.engine.check.run import check_store
+from reput.engine.lookup.judging import judged
 from reput.engine.rebuild.driver import rebuild_store
-from reput.engine.tables.lookup.judging import judged
 from tests.growth.counts import MOST, Counts, PicklingRunner, count, exponents
 from tests.growth.stores import config, write
 

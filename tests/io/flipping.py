@@ -17,7 +17,7 @@ from random import Random
 import pyarrow as pa
 
 from reput.base.words import first_line
-from reput.engine.tables.lookup.keys import Keys
+from reput.engine.lookup.keys import Keys
 from reput.errors import ReputError
 from reput.format.parquet import TAIL_BYTES, footer_bytes
 from reput.wings.lakes.merging import batches_of

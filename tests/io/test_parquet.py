@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reput.engine.tables.lookup.keys import Keys
+from reput.engine.lookup.keys import Keys
 from reput.errors import FormatError, UsageError
 from reput.format.parquet import MOST_FOOTER_BYTES
 from reput.io.parquet import opened_parquet, parquet_dataset
@@ -117,7 +117,7 @@ def test_a_row_group_that_takes_all_memory_is_refused(
 def test_a_long_text_in_all_rows_takes_little_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "reput.engine.tables.lookup.keys"
+    module = "reput.engine.lookup.keys"
     monkeypatch.setattr(f"{module}._BATCH_BYTES", 16 << 20)
     monkeypatch.setattr(f"{module}._LEAST_BYTES", 64 << 20)
     path = tmp_path / "keys.parquet"

@@ -17,7 +17,7 @@ MODULES = (
     "reput.engine.rebuild.warm_up",
     "reput.engine.check.warm_up",
     "reput.engine.stores.warm_up",
-    "reput.engine.tables.lookup.warm_up",
+    "reput.engine.lookup.warm_up",
 )
 COMPILING = """
 import sys

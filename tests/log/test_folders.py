@@ -9,8 +9,7 @@ import pytest
 import reput
 from reput.base.config import StoreConfig
 from reput.cli.main import DAMAGED, WRONG_USE
-from reput.core.log.folders import log_folders
-from reput.core.log.sources import StoreLog
+from reput.core.log.sources import StoreLog, log_folders
 from reput.errors import StoreNotFoundError
 from reput.io.storage import LOCAL
 from tests.cli.running import reput as run

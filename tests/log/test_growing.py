@@ -8,8 +8,8 @@ import pytest
 
 import reput
 from reput.core.log import walk as log_walk
+from reput.core.log.files import find_record
 from reput.core.log.reader import CommitLogReader
-from reput.core.log.record_search import find_record
 from reput.core.log.sources import StoreLog
 from reput.core.log.walk import LogWalk
 from reput.format.commit_log import encode

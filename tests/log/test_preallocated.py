@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from reput import Message, StoreConfig, open_store
-from reput.core.log.files import CommitLogFile
+from reput.core.log.files import CommitLogFile, find_record, first_nonzero
 from reput.core.log.paths import find_logs
-from reput.core.log.record_search import find_record, first_nonzero
 from reput.engine.tables.plan import plan_reading
 from reput.format.commit_log import encode
 from reput.io.reader import FileReader

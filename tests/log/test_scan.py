@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 import reput
-from reput.core.log import wanted_scan as scan
+from reput.core.query import search
 from reput.core.query.answers import QueryResult
 from tests.golden.stores import GoldenStore
 from tests.log.test_reading import damaged
@@ -22,7 +22,7 @@ Golden = Callable[[str], GoldenStore]
 def walked_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Set the number of bytes that are walked before the kernels are used."""
     count: int = request.param
-    monkeypatch.setattr(scan, "WALKED_BYTES", count)
+    monkeypatch.setattr(search, "WALKED_BYTES", count)
     return count
 
 
@@ -53,7 +53,7 @@ def test_random_damaged_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, se
     path = write_store(tmp_path / "store", files)
     keyed = walked_messages(path)
     walked = {asked: ask(path, *asked) for asked in keyed}
-    monkeypatch.setattr(scan, "WALKED_BYTES", 0)
+    monkeypatch.setattr(search, "WALKED_BYTES", 0)
     for asked in keyed:
         found = ask(path, *asked)
         assert offsets(found) == offsets(walked[asked]) == sorted(keyed[asked], reverse=True)

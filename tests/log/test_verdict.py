@@ -8,8 +8,7 @@ import pytest
 from reput.core.log.files import CommitLogFile
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.scan import FileScan
-from reput.core.log.scan_mode import ScanMode
-from reput.core.log.verdict import WalkVerdict, end_for_reader
+from reput.core.log.verdict import ScanMode, WalkVerdict, end_for_reader
 from reput.io.reader import FileReader
 from tests.oracle.forge import RecordFields, flip_bit, forge_log, write_store
 

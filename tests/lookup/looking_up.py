@@ -10,8 +10,8 @@ import pyarrow as pa
 import reput
 from reput.base.tasks import Runner, SerialRunner
 from reput.core.store.store_reader import StoreReader
-from reput.engine.tables.lookup.driver import look_up
-from reput.engine.tables.lookup.key_parts import stage_parts
+from reput.engine.lookup.driver import look_up
+from reput.engine.lookup.key_parts import stage_parts
 from tests.query.stores import offsets
 
 Asked = tuple[str, str, int | None, int | None]

@@ -12,8 +12,8 @@ import pytest
 import reput
 from reput.core.query.inner_batch import unwrap
 from reput.core.query.message_store import MessageStore
-from reput.engine.tables.lookup import scan_task
-from reput.engine.tables.lookup.coverage import CoverageForm
+from reput.engine.lookup import scan_task
+from reput.engine.lookup.coverage import CoverageForm
 from reput.engine.writer.put.message import Message
 from reput.format.commit_log import MessageExt
 from reput.wings.inspect.trace import trace_life

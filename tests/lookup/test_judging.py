@@ -10,10 +10,10 @@ import pytest
 
 from reput.base.tasks import SerialRunner
 from reput.core.store.store_reader import StoreReader
-from reput.engine.tables.lookup.driver import look_up
-from reput.engine.tables.lookup.index_task import IndexTask
-from reput.engine.tables.lookup.judging import JudgeTask, judged, run_judge_tasks
-from reput.engine.tables.lookup.key_parts import stage_parts
+from reput.engine.lookup.driver import look_up
+from reput.engine.lookup.index_task import IndexTask
+from reput.engine.lookup.judging import JudgeTask, judged, run_judge_tasks
+from reput.engine.lookup.key_parts import stage_parts
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.lookup.looking_up import batch_of, bulk
@@ -37,7 +37,7 @@ class _Cluster(SerialRunner):
 def test_tasks_and_the_driver_believe_the_same(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.engine.tables.lookup.judging._MANY_FILES", 1)
+    monkeypatch.setattr("reput.engine.lookup.judging._MANY_FILES", 1)
     stores = [golden("basic").path, golden("lmq").path]
     asked = [
         (message.topic, message.uniq_key or "", None, None)
@@ -91,7 +91,7 @@ def test_many_stores_search_each_index_file_once(golden: Golden, tmp_path: Path)
 def test_few_files_are_judged_by_the_driver(
     golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.engine.tables.lookup.judging._MANY_FILES", 1000)
+    monkeypatch.setattr("reput.engine.lookup.judging._MANY_FILES", 1000)
     with StoreReader(golden("basic").path) as store:
         cluster = _Cluster()
         assert judged(cluster, [store], lambda done, total: None) == [None]

@@ -16,10 +16,10 @@ import pytest
 import reput
 from reput.base.tasks import SerialRunner
 from reput.core.store.store_reader import StoreReader
-from reput.engine.tables.lookup import arrow
-from reput.engine.tables.lookup.arrow import find
-from reput.engine.tables.lookup.keys import Keys
-from reput.engine.tables.lookup.local_files import write_answer
+from reput.engine.lookup import arrow
+from reput.engine.lookup.arrow import find
+from reput.engine.lookup.keys import Keys
+from reput.engine.lookup.local_files import write_answer
 from reput.errors import StoreAccessError, UsageError
 from tests.golden.stores import GoldenStore
 from tests.query.stores import expected_offsets, keyed_messages

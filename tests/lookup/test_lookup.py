@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from reput.core.log import scan, windows
-from reput.engine.tables.lookup import index_task, key_parts, match_task, ranges, scan_task
-from reput.engine.tables.lookup.key_parts import check_columns, stage_parts
+from reput.engine.lookup import index_task, key_parts, match_task, ranges, scan_task
+from reput.engine.lookup.key_parts import check_columns, stage_parts
 from reput.errors import UsageError
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_STORE, SHIPPED, GoldenStore

@@ -11,9 +11,9 @@ import pytest
 
 from reput.base.tasks import SerialRunner
 from reput.core.store.store_reader import StoreReader
-from reput.engine.tables.lookup import key_parts, local_files
-from reput.engine.tables.lookup.driver import look_up
-from reput.engine.tables.lookup.key_parts import stage_parts
+from reput.engine.lookup import key_parts, local_files
+from reput.engine.lookup.driver import look_up
+from reput.engine.lookup.key_parts import stage_parts
 from reput.errors import StoreAccessError, UsageError
 from reput.io.scratch import Access, new_private_folder
 from reput.io.writer import FileWriter

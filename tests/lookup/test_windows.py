@@ -10,7 +10,7 @@ from reput.core.index.index_files import IndexFilePart
 from reput.core.index.key_index import BulkSearch
 from reput.core.log.files import CommitLogFile
 from reput.core.log.offset_range import OffsetRange
-from reput.engine.tables.lookup.ranges import ScannedRange
+from reput.engine.lookup.ranges import ScannedRange
 from tests.lookup.looking_up import Asked, bulk
 from tests.oracle.forge import RecordFields, forge_log, write_store
 from tests.query.stores import write_index

@@ -13,9 +13,9 @@ import pytest
 import reput as reput_module
 from reput.base.notebook import Report
 from reput.engine.check import check, prove, repair, undo_repair
+from reput.engine.lookup.operation import look_up
 from reput.engine.rebuild.operation import rebuild
 from reput.engine.stores import open_store, tail
-from reput.engine.tables.lookup.operation import look_up
 from reput.errors import UsageError
 from reput.wings.fleet.api import lag
 from reput.wings.inspect.api import diff, inspect, report, stats, trace

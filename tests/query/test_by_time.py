@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.core.query.by_time import messages_of_topic, volume_of_topic
+from reput.core.query.by_time import messages_of_topic
 from reput.errors import MessageNotFoundError
+from reput.wings.console.volume import volume_of_topic
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.golden.tables import MessageRow

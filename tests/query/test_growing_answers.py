@@ -7,10 +7,9 @@ import pytest
 import reput
 from reput.base.config import StoreConfig
 from reput.core.index.plan import Segment
-from reput.core.log.wanted_scan import WantedNothing
-from reput.core.query.search import Search
+from reput.core.query.search import KeyPredicate, Search
 from reput.core.store.store_reader import StoreReader
-from reput.engine.tables.lookup.ranges import StorePlan
+from reput.engine.lookup.ranges import StorePlan
 
 CONFIG = StoreConfig(
     commit_log_file_bytes=1 << 13, queue_entries=20, hash_slots=16, index_items=100
@@ -39,7 +38,7 @@ def test_a_query_of_a_log_that_grows_before_it_is_planned(tmp_path: Path, count:
     with reput.open_store(tmp_path, mode="rw", config=CONFIG) as writer:
         put(writer, 10)
         with reput.open_store(tmp_path, config=CONFIG) as reader:
-            search = Search(reader.commit_log, WantedNothing())
+            search = Search(reader.commit_log, KeyPredicate((), ()))
             put(writer, count)
             found = search.run(reader.key_planner())
             assert found.is_complete
@@ -65,7 +64,7 @@ def test_a_query_whose_index_is_newer_than_its_list_of_files(
 
             monkeypatch.setattr(planner, "segments", planned_late)
             put(writer, count)
-            assert Search(log, WantedNothing()).run(planner).is_complete
+            assert Search(log, KeyPredicate((), ())).run(planner).is_complete
 
 
 @grows

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 import reput
-from reput.core.query import inner_batches
+from reput.core.query import inner_batch as reading
 from reput.core.query.by_time import messages_of_topic
 from reput.core.query.inner_batch import InnerRecord, OpenBatch, inner_records, unwrap
 from reput.engine.tables.arrow import to_arrow
@@ -81,7 +81,7 @@ def test_messages_of_a_topic_have_each_batch_once(store: Path, limit: int) -> No
 def test_a_query_finds_inner_messages(
     store: Path, monkeypatch: pytest.MonkeyPatch, topic: str | None, walked_bytes: int
 ) -> None:
-    monkeypatch.setattr(inner_batches, "WALKED_BYTES", walked_bytes)
+    monkeypatch.setattr(reading, "WALKED_BYTES", walked_bytes)
     everything = list(every_message(store))
     with reput.open_store(store) as opened:
         for key in ("k0", "k7", "nothing"):
@@ -108,7 +108,7 @@ def test_batches_are_unwrapped_only_where_the_key_may_be(
         unwrapped.append(batch.outer.physical_offset)
         return original(record, layout, batch)
 
-    monkeypatch.setattr(inner_batches, "inner_records", counted)
+    monkeypatch.setattr(reading, "inner_records", counted)
     with reput.open_store(store) as opened:
         everything = opened.query("B", "nothing").coverage.inner_messages
         assert unwrapped == []
@@ -221,7 +221,7 @@ def test_a_batch_that_cannot_be_unwrapped_leaves_the_answer_incomplete(tmp_path:
 def test_batches_after_damage_in_a_file_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walked_bytes: int
 ) -> None:
-    monkeypatch.setattr(inner_batches, "WALKED_BYTES", walked_bytes)
+    monkeypatch.setattr(reading, "WALKED_BYTES", walked_bytes)
     write_topics(tmp_path / "s", "B")
     with reput.open_store(tmp_path / "s", mode="rw", config=CONFIG) as opened:
         places = [opened.put(inner_batch("B", [b"%d" % n], keys=["k"])) for n in range(9)]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.core.log import log_queues
-from reput.core.query import light_queues
+from reput.core.log import log_topics
+from reput.core.query import queue_ends
 from reput.core.query.answers import PullStatus
 from reput.core.query.by_time import messages_of_topic
 from reput.core.query.message_store import MessageStore
@@ -70,8 +70,8 @@ def test_a_lost_light_queue_is_not_taken_for_an_empty_one(tmp_path: Path) -> Non
 def test_a_lost_light_queue_of_a_longer_log_is_noticed_by_samples(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(light_queues, "_MOST_BYTES", 0)
-    monkeypatch.setattr(log_queues, "_WALKED_BYTES", 0)
+    monkeypatch.setattr(queue_ends, "_MOST_LIGHT_BYTES", 0)
+    monkeypatch.setattr(log_topics, "_QUEUES_WALKED_BYTES", 0)
     store = copy_store(golden("lmq").path, tmp_path / "store")
     shutil.rmtree(store / "consumequeue" / "%LMQ%a")
     with reput.open_store(store) as opened:
@@ -110,8 +110,8 @@ def test_lost_queues_of_longer_logs(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walked: int, scanned: int
 ) -> None:
     """Longer logs are scanned, and the longest ones are sampled."""
-    monkeypatch.setattr(log_queues, "_WALKED_BYTES", walked)
-    monkeypatch.setattr(log_queues, "_SCANNED_BYTES", scanned)
+    monkeypatch.setattr(log_topics, "_QUEUES_WALKED_BYTES", walked)
+    monkeypatch.setattr(log_topics, "_SCANNED_BYTES", scanned)
     store = copy_store(golden("basic").path, tmp_path / "store")
     shutil.rmtree(store / "consumequeue" / "TopicA" / "1")
     with reput.open_store(store) as opened:

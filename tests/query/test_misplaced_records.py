@@ -9,8 +9,8 @@ import pytest
 
 import reput
 from reput.base.findings import Kind
-from reput.core.log import wanted_scan
 from reput.core.log.walk import WALKED_BYTES
+from reput.core.query import search
 from reput.core.query.tail import LogTail, TailFilter
 from reput.errors import CorruptMessageError, StoreError
 from reput.format.commit_log import decode
@@ -48,7 +48,7 @@ def test_no_key_of_a_replaced_file_is_missed_without_a_word(
     damaged: tuple[Path, set[int]], index: str, walked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, lost = damaged
-    monkeypatch.setattr(wanted_scan, "WALKED_BYTES", walked)
+    monkeypatch.setattr(search, "WALKED_BYTES", walked)
     if index == "proven":
         reput.prove(path)
     elif index == "missing":

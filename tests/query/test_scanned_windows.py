@@ -8,11 +8,12 @@ from random import Random
 
 import pytest
 
-from reput.core.log import known_ranges, wanted_scan
+from reput.core.log import known_ranges
 from reput.core.log.files import CommitLogFile
-from reput.core.log.wanted_scan import Found, Scanner
+from reput.core.query import search
 from reput.core.query.answers import QueryResult
 from reput.core.query.message_store import MessageStore
+from reput.core.query.search import Found, Scanner
 from tests.oracle.forge import LogForge, RecordFields, forge_log, write_store
 
 BEGIN = 1_700_000_000_000
@@ -24,7 +25,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Save store times also for small files. Walk the first 1.5 files in Python, and let kernels scan the rest."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(CommitLogFile, "LEAST_KEPT_BYTES", 1000)
-    monkeypatch.setattr(wanted_scan, "WALKED_BYTES", 3 * FILE_BYTES // 2)
+    monkeypatch.setattr(search, "WALKED_BYTES", 3 * FILE_BYTES // 2)
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import reput.spark
 from reput.cli.lookup import print_rows
-from reput.engine.tables.lookup.coverage import coverage_of
-from reput.engine.tables.lookup.local_files import AnswerFormat
+from reput.engine.lookup.coverage import coverage_of
+from reput.engine.lookup.local_files import AnswerFormat
 from reput.errors import StoreNotFoundError, UsageError
 from reput.spark.bulk_lookup import find_on_spark
 from reput.spark.lookup_files import read_keys, write_answer, write_coverage

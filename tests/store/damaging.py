@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
-from reput.core.log.folders import log_folders
+from reput.core.log.sources import log_folders
 from reput.core.store.facts import facts_of
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.io.storage import LOCAL

@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from reput.core.log import range_scan, scan, splits
+from reput.core.log import growing as walking
+from reput.core.log import range_scan, scan
 from reput.core.log.ends import find_log_end, first_record_of
-from reput.core.log.growing import walk_on
+from reput.core.log.growing import first_record, walk_on
 from reput.core.log.paths import find_logs
 from reput.core.log.scan import ScanBuffers
 from reput.core.log.sources import LogListing
-from reput.core.log.splits import first_record
 from reput.engine.five.rocksdb_database import RocksDatabase
 from reput.engine.tables import times as table_times
 from reput.engine.tables.arrow import to_arrow
@@ -44,7 +44,7 @@ def test_the_first_record_of_a_range_is_the_one_that_a_walk_meets(
     approach_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first record is found from any distance before it, despite forged records in bodies."""
-    monkeypatch.setattr(splits, "_APPROACH_BYTES", max(approach_bytes, 700))
+    monkeypatch.setattr(walking, "_APPROACH_BYTES", max(approach_bytes, 700))
     for seed in range(3):
         log = random_log(seed, LogOptions(records=60))
         source = source_of(write_store(tmp_path / str(seed), log.files))

@@ -18,9 +18,9 @@ from reput.cli.options import (
     runner_options,
 )
 from reput.cli.progress import PhaseBars
+from reput.engine.lookup import PLAIN, FileLookup, LineFormat, LineStyle, LookupAnswer, answer_lines
 from reput.engine.messages import bytes_of
 from reput.engine.stores import Chosen
-from reput.engine.tables import PLAIN, FileLookup, LineFormat, LineStyle, LookupAnswer, answer_lines
 from reput.errors import UsageError
 
 

@@ -35,7 +35,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "reput.wings.inspect.command:trace_command", "Print the life of a message: retries, delays, transactions."),
         "lookup": Entry(
             "reput.cli.lookup:command", "Find the messages of many keys at once.",
-            "reput.engine.tables.lookup.warm_up"),
+            "reput.engine.lookup.warm_up"),
     },
     "Examine a store": {
         "fleet": Entry(

@@ -57,14 +57,15 @@ if TYPE_CHECKING:
     from reput.core.log.ends import not_whole as not_whole
     from reput.core.log.ends import recovered_end as recovered_end
     from reput.core.log.files import CommitLogFile as CommitLogFile
+    from reput.core.log.files import find_record as find_record
     from reput.core.log.files import holes as holes
-    from reput.core.log.folders import COMPACTION_LOGS as COMPACTION_LOGS
+    from reput.core.log.growing import DEFAULT_SPLIT_BYTES as DEFAULT_SPLIT_BYTES
+    from reput.core.log.growing import first_record as first_record
     from reput.core.log.growing import walk_on as walk_on
-    from reput.core.log.kernel_crc import wrong_bodies as wrong_bodies
+    from reput.core.log.kernel_scan import wrong_bodies as wrong_bodies
     from reput.core.log.known_file import KnownFile as KnownFile
     from reput.core.log.known_file import TimedPiece as TimedPiece
     from reput.core.log.known_ranges import KnownRanges as KnownRanges
-    from reput.core.log.naming import named_from as named_from
     from reput.core.log.offset_range import OffsetRange as OffsetRange
     from reput.core.log.passed_file import PassedFile as PassedFile
     from reput.core.log.passed_file import PassedLog as PassedLog
@@ -82,25 +83,22 @@ if TYPE_CHECKING:
     from reput.core.log.read_mark import ReadMark as ReadMark
     from reput.core.log.reader import CommitLogReader as CommitLogReader
     from reput.core.log.record import LocatedRecord as LocatedRecord
-    from reput.core.log.record_search import find_record as find_record
     from reput.core.log.scan import FileScan as FileScan
     from reput.core.log.scan import ScanBuffers as ScanBuffers
     from reput.core.log.scan import ScannedPiece as ScannedPiece
-    from reput.core.log.scan_mode import DispatchRules as DispatchRules
-    from reput.core.log.scan_mode import ScanMode as ScanMode
+    from reput.core.log.sources import COMPACTION_LOGS as COMPACTION_LOGS
     from reput.core.log.sources import NO_NAMES as NO_NAMES
     from reput.core.log.sources import BrokerNames as BrokerNames
     from reput.core.log.sources import ListedLog as ListedLog
     from reput.core.log.sources import LogListing as LogListing
     from reput.core.log.sources import LogSource as LogSource
     from reput.core.log.sources import StoreLog as StoreLog
-    from reput.core.log.splits import DEFAULT_SPLIT_BYTES as DEFAULT_SPLIT_BYTES
-    from reput.core.log.splits import first_record as first_record
+    from reput.core.log.verdict import DispatchRules as DispatchRules
+    from reput.core.log.verdict import ScanMode as ScanMode
     from reput.core.log.verdict import WalkVerdict as WalkVerdict
     from reput.core.log.walk import LogWalk as LogWalk
     from reput.core.log.walk import newest_timestamp as newest_timestamp
     from reput.core.log.walk import sampled_records as sampled_records
-    from reput.core.log.wanted_scan import Wanted as Wanted
     from reput.core.log.windows import Window as Window
     from reput.core.query.answers import PulledBody as PulledBody
     from reput.core.query.answers import PulledRecords as PulledRecords
@@ -119,7 +117,6 @@ if TYPE_CHECKING:
     from reput.core.query.answers import coverage_in_words as coverage_in_words
     from reput.core.query.answers import coverage_of_id as coverage_of_id
     from reput.core.query.by_time import messages_of_topic as messages_of_topic
-    from reput.core.query.by_time import volume_of_topic as volume_of_topic
     from reput.core.query.compat import ANY_OFFSET as ANY_OFFSET
     from reput.core.query.compat import is_time_matched as is_time_matched
     from reput.core.query.compat import select_physical_offsets as select_physical_offsets
@@ -129,12 +126,12 @@ if TYPE_CHECKING:
     from reput.core.query.evidence import Question as Question
     from reput.core.query.evidence import joined as joined
     from reput.core.query.evidence import within_range as within_range
+    from reput.core.query.inner_batch import InnerBatches as InnerBatches
     from reput.core.query.inner_batch import OpenBatch as OpenBatch
     from reput.core.query.inner_batch import inner_records as inner_records
     from reput.core.query.inner_batch import is_inner_batch as is_inner_batch
     from reput.core.query.inner_batch import open_batch as open_batch
     from reput.core.query.inner_batch import unwrap as unwrap
-    from reput.core.query.inner_batches import InnerBatches as InnerBatches
     from reput.core.query.message_store import MessageStore as MessageStore
     from reput.core.query.message_store import records_of_key as records_of_key
     from reput.core.query.message_text import BodyText as BodyText
@@ -144,11 +141,9 @@ if TYPE_CHECKING:
     from reput.core.query.message_text import body_text as body_text
     from reput.core.query.message_text import charset_name as charset_name
     from reput.core.query.message_text import message_lines as message_lines
-    from reput.core.query.predicates import KeyAnywherePredicate as KeyAnywherePredicate
-    from reput.core.query.predicates import KeyPredicate as KeyPredicate
-    from reput.core.query.predicates import UniqueKeysPredicate as UniqueKeysPredicate
     from reput.core.query.pull import wanted_tags as wanted_tags
     from reput.core.query.pull_records import load_pull_kernel as load_pull_kernel
+    from reput.core.query.search import KeyPredicate as KeyPredicate
     from reput.core.query.shared_store import AnyStore as AnyStore
     from reput.core.query.shared_store import MissingStore as MissingStore
     from reput.core.query.shared_store import SharedStore as SharedStore

@@ -1,4 +1,4 @@
-"""Look up many keys with Spark: `reput.spark.lookup` runs the tasks of `reput.engine.tables.lookup` on a cluster."""
+"""Look up many keys with Spark: `reput.spark.lookup` runs the tasks of `reput.engine.lookup` on a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from reput.base import StoreConfig, checked, usable_cpus
 from reput.core import NamedStore
-from reput.engine.tables import (
+from reput.engine.lookup import (
     DEFAULT_COLUMNS,
     METADATA_KEY,
     PLAIN,
@@ -140,7 +140,7 @@ def lookup(
             other users. Staged files are deleted at the end of this process.
         staging_access: "private" gives only this user access to staged files; "group" gives access to the folder's
             group, for executors that run under another user of that group.
-        coverage: "rows" adds a column `coverage` with the coverage of each row (`reput.engine.tables.lookup.coverage`).
+        coverage: "rows" adds a column `coverage` with the coverage of each row (`reput.engine.lookup.coverage`).
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, SparkJobError.

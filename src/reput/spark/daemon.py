@@ -19,7 +19,7 @@ _NEEDED = (
     "pyarrow",
     "reput.spark.source",
     "reput.spark.runner",
-    "reput.engine.tables.lookup.driver",
+    "reput.engine.lookup.driver",
 )
 
 

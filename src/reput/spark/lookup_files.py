@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from reput.engine.tables import PLAIN, AnswerFormat, LineStyle, Lookup
+from reput.engine.lookup import PLAIN, AnswerFormat, LineStyle, Lookup
 from reput.errors import SparkJobError, UsageError
 from reput.spark.bulk_lookup import answer_frame, answer_text
 from reput.spark.errors import reason_of
@@ -44,7 +44,7 @@ def write_answer(
         spark: The session that writes.
         lookup: The look-up.
         output: The URL of a new directory.
-        layout: Format of the files. Lines of JSON and CSV are those of `reput.engine.tables.lookup.lines`, in files
+        layout: Format of the files. Lines of JSON and CSV are those of `reput.engine.lookup.lines`, in files
             named part-*.txt, which Spark gives to files of lines.
         style: How values in lines are written.
 

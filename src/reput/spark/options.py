@@ -12,9 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from reput.base import did_you_mean, now_ms, parse_time
-from reput.core import LogListing, find_logs, named_from
+from reput.core import LogListing, find_logs
 from reput.engine.messages import column_name, select
-from reput.engine.tables import Condition, OnCorrupt, check_on_corrupt, selected, unknown_topics
+from reput.engine.tables import (
+    Condition,
+    OnCorrupt,
+    check_on_corrupt,
+    named_from,
+    selected,
+    unknown_topics,
+)
 from reput.errors import UsageError
 from reput.io import Location
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reput.base import Finding, Kind
-from reput.core.log.files import CommitLogFile
+from reput.core.log.files import CommitLogFile, find_record
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.record import LocatedRecord
-from reput.core.log.record_search import find_record
 from reput.core.log.sources import LogListing, LogSource
 from reput.core.log.verdict import FileEnd, end_of_file, end_of_whole
 from reput.core.log.walk import WALKED_BYTES, LogWalk
@@ -92,8 +91,7 @@ def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
     The walk runs in compiled functions (`reput.kernels`). All callers have already loaded these functions, so the walk
     starts at once. Raises StoreError.
     """
-    from reput.core.log.growing import walk_on
-    from reput.core.log.splits import first_record
+    from reput.core.log.growing import first_record, walk_on
 
     file = source.last_with_data()
     if file is None:
@@ -113,7 +111,7 @@ def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
 
 def first_record_of(source: LogListing, position: int, buffers: ScanBuffers) -> int:
     """Return the physical offset of the first record from a position on, or else the log's end. Raises StoreError."""
-    from reput.core.log.splits import first_record
+    from reput.core.log.growing import first_record
 
     end = find_log_end(source, buffers)
     for file in source.files:
@@ -220,7 +218,7 @@ def _end_within(
     if walk.at_end:
         return FileEnd(walk.position, False)
     # Imported only if much of the file is left: the import of numba takes longer than the walk above.
-    from reput.core.log.kernel_crc import end_within
+    from reput.core.log.kernel_scan import end_within
 
     return end_within(file, walk.position, log.source.open, whole_records=whole_records)
 

@@ -1,4 +1,4 @@
-"""Find the topics that occur in a log.
+"""Find the topics that occur in a log, and its queues.
 
 A key index has hashes of topic and key. So a search for a key in all topics needs the names of all topics of the log.
 The folders in consumequeue/ do not show them: a topic may have been deleted, or its queues may be lost.
@@ -8,6 +8,10 @@ joins these results: it has the stamps of the files, and the names of the topics
 files remain in it, because a further name only costs a search of the index. Files that are not in the map are scanned
 if they are short. In longer ones, and in the last file while it grows, records at some places are read, and the result
 states that it is only spot-checked.
+
+The queues whose messages are in a log tell a queue that was lost from a queue that never existed. Each file is examined
+once: by remembered results, by a walk over all records of short files, which also finds further queues
+(INNER_MULTI_DISPATCH), by a scan of longer ones, and by samples if they are too long to scan.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import json
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -25,6 +29,7 @@ from reput.core.log.known_file import KnownFile
 from reput.core.log.known_ranges import KnownRanges
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
+from reput.core.log.record import LocatedRecord
 from reput.core.log.walk import LogWalk, sampled_records
 from reput.errors import ReputError, StoreError
 from reput.io import OwnCache, Stamp
@@ -34,6 +39,8 @@ from reput.io import OwnCache, Stamp
 _SCANNED_BYTES, _WALKED_BYTES, _LAST_BYTES = 256 << 20, 2 << 20, 64 << 10
 # Otherwise, records are read at this many places: at the beginnings of files, or at equal distances in few files.
 _PLACES, _RECORDS = 32, 4
+# The same limits of a search for queues, which reads each file once.
+_QUEUES_WALKED_BYTES, _QUEUES_PLACES = 8 << 20, 64
 # Number of files whose own results one call adds to the map. Adding more would take longer than a query.
 _MOST_READ = 128
 # Version of the map, and maximum size of its file.
@@ -41,6 +48,7 @@ _FORM, _MOST_BYTES = 1, 64 << 20
 # Errors that a damaged or foreign cache file can cause.
 _WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
 _Stamps = dict[int, Stamp]
+_Queues = frozenset[tuple[str, int]]
 
 
 class TopicMap:
@@ -211,3 +219,69 @@ class LogTopics:
                         names.add(record.topic())
             self._sampled = files, frozenset(names)
         return self._sampled[1]
+
+
+class LogQueues:
+    """The queues of one log. Each file is examined once.
+
+    Messages that are appended later are not examined: their dispatch creates their queues.
+
+    Attributes:
+        are_all: Whether the last call of `find` returned all queues: False if records were only sampled.
+    """
+
+    def __init__(self, log: CommitLogReader, known: KnownRanges) -> None:
+        self._log, self._known = log, known
+        self._of_file: dict[CommitLogFile, _Queues] = {}
+        self._sampled: set[CommitLogFile] = set()
+
+    @property
+    def are_all(self) -> bool:
+        return self._sampled.isdisjoint(self._of_file)
+
+    def find(self) -> _Queues:
+        """Return (topic, queue id) of queues with messages in the log. Raises StoreAccessError, StoreChangedError."""
+        files, queues = self._log.files, self._of_file
+        self._of_file = {file: queues[file] for file in files if file in queues}
+        self._examine([file for file in files if file not in queues])
+        return frozenset().union(*self._of_file.values())
+
+    def _examine(self, files: list[CommitLogFile]) -> None:
+        unknown = files[:-_MOST_READ]
+        for file in files[-_MOST_READ:]:
+            known = self._known.known(file)
+            if known is None or known.queues is None:
+                unknown.append(file)
+            else:
+                self._of_file[file] = frozenset(one[:2] for one in known.queues if one.first >= 0)
+        unknown_bytes = sum(file.size for file in unknown)
+        if unknown_bytes > _SCANNED_BYTES or not self._log.source.is_local:
+            self._sample(unknown)
+            return
+        for file in unknown:
+            walk = LogWalk(self._log, file.start, file.end)
+            self._of_file[file] = (
+                _queues_of(walk) if unknown_bytes <= _QUEUES_WALKED_BYTES else frozenset()
+            )
+            # After damage, only a scan finds readable messages.
+            if unknown_bytes > _QUEUES_WALKED_BYTES or walk.damage:
+                queues = self._known.learn(file, with_queues=True).queues or ()
+                self._of_file[file] |= {one[:2] for one in queues if one.first >= 0}
+
+    def _sample(self, files: list[CommitLogFile]) -> None:
+        found: _Queues = frozenset()
+        # Each place of a remote log takes a request over the network.
+        if self._log.source.is_local:
+            whole = OffsetRange(files[0].start, files[-1].end)
+            found = _queues_of(sampled_records(self._log, whole, _QUEUES_PLACES))
+        self._of_file |= dict.fromkeys(files, found)
+        self._sampled.update(files)
+
+
+def _queues_of(records: Iterable[LocatedRecord]) -> _Queues:
+    found: set[tuple[str, int]] = set()
+    for record in records:
+        if (place := record.own_place()) is not None:
+            found.add(place[:2])
+            found.update((topic, queue_id) for topic, queue_id, _ in record.further_places())
+    return frozenset(found)

@@ -11,10 +11,8 @@ from os import PathLike, fspath
 from posixpath import dirname, join
 
 from reput.base import did_you_mean
-from reput.core.log.files import CommitLogFile, check_no_overlap
-from reput.core.log.folders import is_compaction_log
-from reput.core.log.record_search import find_record
-from reput.core.log.sources import LogListing, StoreLog
+from reput.core.log.files import CommitLogFile, check_no_overlap, find_record
+from reput.core.log.sources import LogListing, StoreLog, is_compaction_log
 from reput.errors import StoreAccessError, StoreNotFoundError, UsageError
 from reput.format.commit_log import (
     BLANK_BYTES,

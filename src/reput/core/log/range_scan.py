@@ -13,7 +13,7 @@ from reput.core.log.dispatch_batch import DispatchBatch, Queue
 from reput.core.log.files import CommitLogFile
 from reput.core.log.known_file import KnownFile, ReplacedIds, StatedOffsets, TimedPiece
 from reput.core.log.scan import FileScan, ScannedPiece
-from reput.core.log.scan_mode import ScanMode
+from reput.core.log.verdict import ScanMode
 from reput.errors import StoreNotFoundError
 from reput.format.commit_log import SYS_FLAG_PREPARED, SYS_FLAG_ROLLBACK, SYS_FLAG_TRANSACTION_MASK
 from reput.io import OpenFile

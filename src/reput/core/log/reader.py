@@ -10,12 +10,13 @@ states the end of the log; a walk finds it (`reput.core.log.walk`).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from reput.base import Finding
 from reput.core.log.files import CommitLogFile, check_none_shorter, holes
+from reput.core.log.offset_range import OffsetRange
 from reput.core.log.record import LocatedRecord
 from reput.core.log.sources import LogSource
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
@@ -126,6 +127,13 @@ class CommitLogReader:
         low = max(bisect_right(self._starts, start) - 1, 0)
         files = self.files[low : bisect_left(self._starts, stop)]
         return files[1:] if files and files[0].end <= start else files
+
+    def parts(self, start: int, stop: int) -> Iterator[tuple[CommitLogFile, OffsetRange]]:
+        """Yield the files with bytes of the range [start, stop), oldest first, each with its part of the range."""
+        for file in self.files_within(start, stop):
+            part = OffsetRange(max(start, file.start), min(stop, file.end))
+            if part.start < part.stop:
+                yield file, part
 
     def read(self, file: CommitLogFile, physical_offset: int, length: int) -> bytes:
         """Return `length` bytes of a file from a physical offset on, or fewer at the file's end.

@@ -16,11 +16,9 @@ import numpy.typing as npt
 
 from reput.base import Finding, Kind
 from reput.core.log.dispatch_batch import DispatchBatch, Queue
-from reput.core.log.files import CommitLogFile, add_out_of_place
+from reput.core.log.files import CommitLogFile, add_out_of_place, find_record, first_nonzero
 from reput.core.log.offset_range import OffsetRange
-from reput.core.log.record_search import find_record, first_nonzero
-from reput.core.log.scan_mode import DEFAULT_RULES, DispatchRules, ScanMode
-from reput.core.log.verdict import WalkVerdict
+from reput.core.log.verdict import DEFAULT_RULES, DispatchRules, ScanMode, WalkVerdict
 from reput.format.commit_log import BLANK_BYTES, BLANK_MAGIC, read_size_and_magic
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.format.java_string import decode_utf8

@@ -1,22 +1,40 @@
-"""List, watch and open the files of one CommitLog, in any storage, through a `LogSource`."""
+"""List, watch and open the files of one CommitLog, in any storage, through a `LogSource`.
+
+The files of a store's log are in `commitlog/`, or in several folders (`storePathCommitLog=a,b`). This mirrors
+`MultiPathMappedFileQueue.load` (tag rocketmq-all-5.3.3): the files of all folders, in order of their offsets, are the
+log. If no setting names the folders, all folders in the store that contain log files are used.
+"""
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from os import PathLike, fspath
 from typing import NamedTuple, Protocol, cast
 
 from reput.base import Finding
-from reput.core.log.files import CommitLogFile, check_no_overlap, holes
-from reput.core.log.folders import FoldersWatch, log_folders
-from reput.core.log.record_search import first_nonzero
-from reput.errors import StoreAccessError, StoreNotFoundError
-from reput.format.commit_log import BLANK_BYTES
-from reput.format.file_names import COMMIT_LOG_FOLDER, RESTORING_FOLDER, parse_offset_file_name
+from reput.core.log.files import CommitLogFile, check_no_overlap, first_nonzero, holes
+from reput.errors import ReputError, StoreAccessError, StoreNotFoundError
+from reput.format.commit_log import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
+    read_size_and_magic,
+)
+from reput.format.file_names import (
+    COMMIT_LOG_FOLDER,
+    COMPACTION_FOLDER,
+    COMPACTION_LOG_FOLDER,
+    LEDGER_DATA_FOLDER,
+    LEDGER_PREFIX,
+    RESTORING_FOLDER,
+    parse_offset_file_name,
+)
 from reput.io import LOCAL, FileReader, Location, OpenFile, SparseReader, Storage, Watch
 
 # Number of times that a listing with missing files is repeated.
@@ -24,6 +42,54 @@ _MORE_LOOKS = 2
 # Number of folder entries that are examined for a hint in an error message. More would delay the message.
 _MOST_NEAR = 100
 _REMOTE_PEEK_BYTES = 1 << 20
+COMPACTION_LOGS = os.path.join(COMPACTION_FOLDER, COMPACTION_LOG_FOLDER)
+"""Folder of a 5.x store in which each queue of a compacted topic has a separate log."""
+_MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2, BLANK_MAGIC)
+
+
+def log_folders(store: str, storage: Storage) -> tuple[str, ...]:
+    """Return the folders of a store's log: `commitlog/`, else its DLedger log, else all its folders with log files.
+
+    The last case returns each folder that lies directly in the store and whose first file begins with a record.
+    Without such a folder, return `commitlog/`, although it does not exist. Raises StoreAccessError.
+    """
+    usual = os.path.join(store, COMMIT_LOG_FOLDER)
+    if storage.entry(usual) is not None:
+        return (usual,)
+    ledgers = ledger_folders(store, storage)
+    if ledgers:
+        return ledgers
+    folders = sorted(
+        entry.path for entry in storage.list(store) if entry.is_dir() and _holds_log(entry.path, storage)
+    )  # fmt: skip
+    return tuple(folders) or (usual,)
+
+
+def ledger_folders(store: str, storage: Storage) -> tuple[str, ...]:
+    """Return `dledger-<id>/data` of a store with a DLedger log (`enableDLegerCommitLog`). Raises StoreAccessError."""
+    names = [entry.path for entry in storage.list(store) if entry.name.startswith(LEDGER_PREFIX)]
+    data = (os.path.join(path, LEDGER_DATA_FOLDER) for path in sorted(names))
+    return tuple(folder for folder in data if storage.entry(folder) is not None)
+
+
+def _holds_log(folder: str, storage: Storage) -> bool:
+    """Return whether the first file that is named by an offset begins with a CommitLog record."""
+    files = [e for e in storage.list(folder) if parse_offset_file_name(e.name) is not None]
+    try:
+        for file in sorted(files, key=lambda entry: entry.name)[:1]:
+            with closing(storage.open(file.path)) as reader:
+                head = reader.read(0, min(BLANK_BYTES, file.stat().st_size))
+            return len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] in _MAGICS
+    # The file is missing or unreadable. Reading the log reports it.
+    except (ReputError, OSError):
+        return False
+    return False
+
+
+def is_compaction_log(folder: str) -> bool:
+    """Return whether a path is that of a compaction log: compaction/compactionLog/<topic>/<queue id>."""
+    parts = os.path.normpath(folder).split(os.sep)
+    return parts[-4:-2] == COMPACTION_LOGS.split(os.sep)
 
 
 class BrokerNames(NamedTuple):
@@ -122,6 +188,18 @@ class LogSource(Protocol):
 
     def open(self, path: str) -> SparseReader:
         """Open a file of the log for random reads. Raises StoreNotFoundError, StoreAccessError."""
+
+
+class FoldersWatch:
+    """A Watch of several folders. It reports whether any of them may have changed since the last call."""
+
+    def __init__(self, watches: Sequence[Watch]) -> None:
+        self._watches = watches
+
+    def changed(self) -> bool:
+        # All watches are called, because each remembers its state. `any` alone would stop at the first change.
+        changed = [watch.changed() for watch in self._watches]
+        return any(changed)
 
 
 class StoreLog:

@@ -13,11 +13,10 @@ from contextlib import suppress
 from itertools import islice
 
 from reput.base import Finding, Kind
-from reput.core.log.files import CommitLogFile, add_out_of_place
+from reput.core.log.files import CommitLogFile, add_out_of_place, find_record
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.record import LocatedRecord
-from reput.core.log.record_search import find_record
 from reput.core.log.sources import has_data
 from reput.core.log.verdict import WalkVerdict
 from reput.errors import CorruptMessageError, StoreError, StoreNotFoundError

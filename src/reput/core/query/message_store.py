@@ -10,7 +10,6 @@ from typing import Literal, TypeVar, Unpack
 
 from reput.base import Finding, Time, checked, milliseconds, optional_milliseconds
 from reput.core.log.record import LocatedRecord
-from reput.core.log.wanted_scan import Wanted
 from reput.core.query.answers import (
     PulledBody,
     PulledRecords,
@@ -36,15 +35,16 @@ from reput.core.query.compat import (
     query_records,
 )
 from reput.core.query.evidence import joined
-from reput.core.query.predicates import (
-    KeyAnywherePredicate,
-    KeyPredicate,
-    TagsPredicate,
-    UniqueKeyPredicate,
-)
 from reput.core.query.pull import Pulled, QueuePlace, get_by_queue, pull, queue_times
 from reput.core.query.queue_ends import LostQueueError, QueueEnds
-from reput.core.query.search import Search, Unindexed, find_end, search_steps
+from reput.core.query.search import (
+    KeyPredicate,
+    Search,
+    TagsPredicate,
+    Unindexed,
+    find_end,
+    search_steps,
+)
 from reput.core.query.window_evidence import WindowEvidence
 from reput.core.queues.queue_index import QueueReader, finding_of
 from reput.core.store.store_reader import ReaderOptions, StoreReader
@@ -314,7 +314,7 @@ class MessageStore(StoreReader):
         if not places:
             return answer
         search = Search(
-            self.commit_log, KeyAnywherePredicate(tuple(places), key),
+            self.commit_log, KeyPredicate(tuple(places), (key,), anywhere=True),
             begin=bounds.get("begin"), end=bounds.get("end"), after=bounds.get("after"),
             limit=_MOST_WAITING, most_scanned_bytes=_MOST_SCANNED_BYTES,
         )  # fmt: skip
@@ -339,10 +339,9 @@ class MessageStore(StoreReader):
             self._hashed_topics = topics
         return self._hashed_topics
 
-    def _wanted_key(self, topic: str | None, key: str) -> Wanted:
-        if topic is None:
-            return KeyAnywherePredicate(self._all_topics(), key)
-        return KeyPredicate(topic, key)
+    def _wanted_key(self, topic: str | None, key: str) -> KeyPredicate:
+        topics = self._all_topics() if topic is None else (topic,)
+        return KeyPredicate(topics, (key,), anywhere=topic is None)
 
     @checked
     def find_by_id(self, message_id: str, topic: str | None = None) -> QueryResult:
@@ -370,7 +369,7 @@ class MessageStore(StoreReader):
                 arguments=["topic"],
             )
         batch_topics = None if topic is None else topics
-        records = self._search(UniqueKeyPredicate(topics, message_id), batch_topics)
+        records = self._search(KeyPredicate(topics, (message_id,), ids_only=True), batch_topics)
         result = self._noted(records, topic, message_id).decoded()
         # Without a message, the id may be that of an unreadable message. Then the answer is incomplete.
         place = None if result.messages else coverage_of_id(self, message_id)
@@ -761,19 +760,22 @@ class MessageStore(StoreReader):
         return self._retry_after_expiry(lambda: find_end(self.commit_log, self._planner.segments()))
 
     def search(
-        self, wanted: Wanted, batch_topics: Collection[str] | None = None, **bounds: int | None
+        self,
+        wanted: KeyPredicate,
+        batch_topics: Collection[str] | None = None,
+        **bounds: int | None,
     ) -> QueryResult:
         """Return all messages that match `wanted`, newest first.
 
         Args:
-            wanted: a condition on the keys of messages, for example a `UniqueKeysPredicate`
+            wanted: a condition on the keys of messages, such as `KeyPredicate`
             batch_topics: topics whose inner batches are searched, None for all
             bounds: as in `query`, which raises the same errors
         """
         return self._search(wanted, batch_topics, **bounds).decoded()
 
     def _search(
-        self, predicate: Wanted, batch_topics: Collection[str] | None, **bounds: int | None
+        self, predicate: KeyPredicate, batch_topics: Collection[str] | None, **bounds: int | None
     ) -> QueryRecords:
         unindexed = self._unindexed(batch_topics)
 

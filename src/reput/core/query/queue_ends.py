@@ -13,6 +13,10 @@ entries are lost.
 Pre-blank entries in the middle of a queue (a gap) usually mean that the log has lost their messages. To check this, the
 log is walked between the messages of the entries before and after the gap. If the walk finds a message that belongs in
 the gap, the message's entry was lost, and the gap is damage.
+
+Messages name further queues in the property INNER_MULTI_DISPATCH. The map of known ranges has only the queues of the
+messages themselves, because the properties of all messages take much longer to read. So a question about a light topic
+(%LMQ%) without queues scans the messages of its window.
 """
 
 from __future__ import annotations
@@ -20,18 +24,26 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from reput.base import Finding
+from reput.base import Finding, Kind
+from reput.core.log.files import CommitLogFile
 from reput.core.log.offset_range import OffsetRange
+from reput.core.log.reader import CommitLogReader
 from reput.core.log.record import LocatedRecord
-from reput.core.log.walk import LogWalk
-from reput.core.query.light_queues import LightTopics
+from reput.core.log.verdict import DispatchRules, ScanMode
+from reput.core.log.walk import LogWalk, sampled_records
 from reput.core.queues.kinds import is_light
 from reput.core.queues.queue_index import LostEntriesError, QueueReader, check_order
 from reput.core.store.store_reader import StoreReader
-from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, StoreError
+from reput.errors import (
+    CorruptMessageError,
+    FormatError,
+    MessageNotFoundError,
+    StoreError,
+    StoreNotFoundError,
+)
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.format.properties import LMQ_PREFIX
@@ -54,6 +66,11 @@ _RECORDS_AFTER = 64
 # Dispatch writes one queue after the other. So a message may lack its entry for a moment, although later messages of
 # other queues already have their entries. Before a missing entry is reported, wait this long, this many times.
 _PATIENCE_S, _ROUNDS = 0.05, 20
+# A scan for light topics of this many bytes takes about a second. In a longer log, messages at this many places are
+# read.
+_MOST_LIGHT_BYTES, _PLACES = 256 << 20, 64
+# Number of light topics that are remembered, which bounds the memory.
+_MOST_TOPICS = 1 << 16
 
 
 class LostQueueError(FormatError):
@@ -462,3 +479,80 @@ class QueueEnds:
         except (MessageNotFoundError, FormatError):
             return False
         return entry.physical_offset == record.physical_offset
+
+
+def lost_light_queue(
+    store: StoreReader, topic: str, ranges: Sequence[OffsetRange]
+) -> Finding | None:
+    """Return a finding if messages in ranges of the log name a queue of a light topic, or may name one.
+
+    Each range lies in one file and begins at a record. Raises StoreAccessError, StoreChangedError.
+    """
+    folder = os.path.join(store.path, CONSUME_QUEUE_FOLDER, topic)
+    if sum(part.size_bytes for part in ranges) > _MOST_LIGHT_BYTES:
+        unknown = "there is no such queue, and too much of the log to search for its messages"
+        return Finding(Kind.MISSING_QUEUE, folder, unknown)
+    if any(topic in named for named in _topics_in(store, ranges)):
+        return Finding(Kind.MISSING_QUEUE, folder, "the log has messages of this queue")
+    return None
+
+
+def _topics_in(store: StoreReader, ranges: Sequence[OffsetRange]) -> Iterator[set[str]]:
+    """Yield the topics of the further queues of messages in ranges of the log, batch by batch."""
+    # Import this late, because most questions need no kernels.
+    from reput.core.log.scan import FileScan
+
+    log, rules = store.commit_log, DispatchRules(multi_dispatch=True, lmq=True)
+    for start, stop in ranges:
+        if (file := log.file_at(start)) is None:
+            continue
+        scan = FileScan(
+            file, start, stop, ScanMode.READER_SALVAGE, rules, open_file=log.source.open
+        )
+        with suppress(StoreNotFoundError):  # The file has expired meanwhile.
+            for batch in scan.batches():
+                yield {batch.queues[number].topic for number in batch.multi["queue"].tolist()}
+
+
+class LightTopics:
+    """The light topics that messages of a log name. Each part of the log is scanned once; a long log is sampled."""
+
+    def __init__(self, store: StoreReader) -> None:
+        self._store, self._until = store, 0
+        self._topics: set[str] = set()
+        self._sampled: tuple[CommitLogFile, ...] = ()
+
+    def has(self, topic: str) -> bool:
+        """Return whether the log is known to name this light topic.
+
+        If too much of the log would have to be scanned, only messages at some places are read.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        store, log = self._store, self._store.commit_log
+        if not is_light(topic) or store.has_all_entries or not log.files:
+            return False
+        end = store.known_ranges.end()
+        ranges = [part for _, part in log.parts(self._until, end)]
+        if sum(part.size_bytes for part in ranges) > _MOST_LIGHT_BYTES:
+            if self._sampled != log.files:
+                self._sampled = log.files
+                self._add(_topics_at(log, OffsetRange(log.min_offset, end)))
+            return topic in self._topics
+        for topics in _topics_in(store, ranges):
+            self._add(topics)
+        self._until = max(self._until, end)
+        return topic in self._topics
+
+    def _add(self, topics: set[str]) -> None:
+        if len(self._topics) < _MOST_TOPICS:
+            self._topics |= topics
+
+
+def _topics_at(log: CommitLogReader, within: OffsetRange) -> set[str]:
+    """Return the topics of the further queues of messages at some places."""
+    # Each place of a remote log takes a request over the network.
+    if not log.source.is_local:
+        return set()
+    records = sampled_records(log, within, _PLACES)
+    return {topic for record in records for topic, *_ in record.further_places()}

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from reput.base import Finding, counted
 from reput.core.index.key_index import (
     ARCHIVED_KEYS,
     IndexPart,
+    KeyHashes,
     TimeWindow,
     UntrustedIndexError,
     names_of,
@@ -23,18 +25,19 @@ from reput.core.index.key_index import (
 from reput.core.index.plan import Planner, Segment
 from reput.core.index.search import IndexSearch, lost_keys
 from reput.core.log.files import CommitLogFile
-from reput.core.log.known_file import KnownFile
+from reput.core.log.known_file import KnownFile, TimedPiece
 from reput.core.log.known_ranges import KnownRanges
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.record import KeyedRecord, LocatedRecord
-from reput.core.log.wanted_scan import Found, Scanner, Wanted, WantedNothing
+from reput.core.log.walk import WALKED_BYTES, LogWalk
 from reput.core.query.answers import QueryRecords, RecordProgress
 from reput.core.query.evidence import Evidence, Question
-from reput.core.query.inner_batches import InnerBatches, may_hold_any
-from reput.core.query.predicates import TagsPredicate
+from reput.core.query.inner_batch import InnerBatches, may_hold_any
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
 from reput.format.commit_log import QUEUE_PLACE, crc_matches
+from reput.format.index_file import tag_key
+from reput.format.java_string import joined_surrogates
 from reput.format.properties import may_be_replaced_id
 
 _UNBOUNDED = 2**63
@@ -42,6 +45,126 @@ _UNBOUNDED = 2**63
 _MOST_NAMED = 3
 # Names of the searches for messages without index entries, in the evidence of an answer.
 _INNER, _REPLACED = "inner batches", "replaced ids"
+# Bounds of the store times of a scan without records.
+_EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
+
+
+class KeyPredicate:
+    """The condition of a query by key: which index entries to follow, and which records to take.
+
+    A message must have one of the keys and, unless all topics are requested, one of the topics. Both are compared as
+    Java strings. As in the broker's index, the keys of a message are its unique key and the parts of KEYS between
+    spaces. A rolled-back message has no keys. In 5.x, a record may have several unique keys. A message matches by any
+    of its unique keys, although the index has only the last one.
+
+    Attributes:
+        topics: the requested topics; None for all topics
+        keys: the requested keys
+        hashes: hashes of the index entries to follow
+    """
+
+    def __init__(
+        self,
+        topics: Sequence[str],
+        keys: Collection[str],
+        *,
+        anywhere: bool = False,
+        ids_only: bool = False,
+    ) -> None:
+        """Prepare the condition.
+
+        The index combines topic and key, so the keys are looked up with each of `topics`. With `anywhere`, messages of
+        other topics match as well. With `ids_only`, only unique keys are compared, not KEYS.
+        """
+        self.topics = None if anywhere else frozenset(map(joined_surrogates, topics))
+        self.keys = frozenset(map(joined_surrogates, keys))
+        self.hashes: Collection[int] = KeyHashes(topics, keys)
+        self._ids_only = ids_only
+
+    def matches(self, record: KeyedRecord) -> bool:
+        """Return whether a record meets the condition."""
+        keys = (record.unique_key,) if self._ids_only else record.keys
+        if self.keys.isdisjoint(keys) and self.keys.isdisjoint(record.own_ids):
+            return False
+        return self.topics is None or record.topic in self.topics
+
+
+class TagsPredicate(KeyPredicate):
+    """The condition of a query by tags: messages of a topic with these tags, compared as a whole. It has no keys."""
+
+    def __init__(self, topic: str, tags: str) -> None:
+        super().__init__((topic,), (tag_key(tags),))
+        self.keys = frozenset()
+        self._topic, self._tags = joined_surrogates(topic), joined_surrogates(tags)
+
+    def matches(self, record: KeyedRecord) -> bool:
+        """Return whether a record meets the condition."""
+        return record.tags == self._tags and record.topic == self._topic
+
+
+class Found(NamedTuple):
+    """Result of a scan: offsets of records that match or may match, newest first, and the damage.
+
+    position  physical offset after the last scanned byte; if `at_end`, this is the end of the log
+    times     store times of all records read; None without records, or if they were not examined
+    """
+
+    offsets: list[int]
+    damage: list[Finding]
+    position: int
+    at_end: bool
+    times: TimedPiece | None = None
+
+
+class Scanner:
+    """A scanner of ranges for one query, message by message. With `by_tags`, the query's hashes are those of tags.
+
+    The first `WALKED_BYTES` of a query are walked in plain Python, which takes less time than loading the kernels. The
+    kernels scan the rest of a long range. Only sizes decide this, not whether the kernels are already loaded.
+    """
+
+    def __init__(
+        self, log: CommitLogReader, predicate: KeyPredicate, *, by_tags: bool = False
+    ) -> None:
+        self._log, self._predicate, self._by_tags = log, predicate, by_tags
+        # Bytes that this query may still walk in plain Python.
+        self._left_bytes = WALKED_BYTES
+
+    def scan(self, start: int, stop: int) -> Found:
+        """Find records that begin in [start, stop). A record begins at `start`, and the range lies within one file.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        part = self._walk(start, min(stop, start + self._left_bytes))
+        self._left_bytes = max(self._left_bytes - (part.position - start), 0)
+        if part.at_end or part.position >= stop:
+            return part
+        from reput.core.log.kernel_scan import scan_with_kernel
+
+        offsets, damage, position, times = scan_with_kernel(
+            self._log, part.position, stop, self._predicate.hashes, by_tags=self._by_tags
+        )
+        if times is not None:
+            times = TimedPiece.joined([one for one in (part.times, times) if one is not None])
+        # Unreadable bytes remain. A walk decides whether they are the end of the log.
+        if position < stop:
+            rest = self._walk(position, stop)
+            offsets, damage = rest.offsets + offsets, damage + rest.damage
+            return Found(offsets + part.offsets, part.damage + damage, rest.position, rest.at_end)
+        return Found(offsets + part.offsets, part.damage + damage, position, False, times)
+
+    def _walk(self, start: int, stop: int) -> Found:
+        walk, matches = LogWalk(self._log, start, stop), self._predicate.matches
+        offsets: list[int] = []
+        least, most, last = _LATEST, _EARLIEST, -1
+        for located in walk:
+            record = located.keyed()
+            last, time = record.physical_offset, record.store_timestamp
+            least, most = min(least, time), max(most, time)
+            if matches(record):
+                offsets.append(last)
+        times = None if last < 0 else TimedPiece(start, walk.position, least, most, last)
+        return Found(offsets[::-1], walk.damage, walk.position, walk.at_end, times)
 
 
 class ReplacedIdSearch:
@@ -70,10 +193,7 @@ class ReplacedIdSearch:
         Raises StoreAccessError, StoreChangedError.
         """
         records: list[LocatedRecord] = []
-        for file in self._log.files:
-            within = OffsetRange(max(start, file.start), min(stop, file.end))
-            if within.start >= within.stop:
-                continue
+        for file, within in self._log.parts(start, stop):
             facts = self._files.get(file) or self._ranges.learn(file, with_ids=True)
             # `find` is called once for each segment of the log. A log file may contain several segments, so keep the
             # scan result of the file for the next call.
@@ -101,7 +221,7 @@ class Search:
     def __init__(
         self,
         log: CommitLogReader,
-        predicate: Wanted,
+        predicate: KeyPredicate,
         *,
         begin: int | None = None,
         end: int | None = None,
@@ -339,16 +459,15 @@ class Search:
 
         Also test the messages at `candidates`, to which the index led: a scan of a damaged log may not reach them.
         """
-        stop = min(stop, self._before)
-        for file in reversed(self._log.files):
-            begin, end = max(start, file.start), min(stop, file.end)
-            if begin < end and not self._is_enough:
-                if self._is_outside(part := OffsetRange(begin, end)):
-                    self._evidence.scanned(*part)
-                    continue
-                result = self._scan_part(part)
-                self._take_scan(result, [offset for offset in candidates if begin <= offset < end])
-                self._evidence.scanned(begin, min(result.position, end))
+        for _, part in reversed(list(self._log.parts(start, min(stop, self._before)))):
+            if self._is_enough:
+                return
+            if self._is_outside(part):
+                self._evidence.scanned(*part)
+                continue
+            result, (begin, end) = self._scan_part(part), part
+            self._take_scan(result, [offset for offset in candidates if begin <= offset < end])
+            self._evidence.scanned(begin, min(result.position, end))
 
     def _is_outside(self, part: OffsetRange) -> bool:
         """Return whether an earlier scan has shown that a range has no message of the time window."""
@@ -395,7 +514,7 @@ class Unindexed:
     inner_topics: frozenset[str] = frozenset()
     has_replaced_ids: bool = False
 
-    def search(self, log: CommitLogReader, predicate: Wanted, **bounds: int | None) -> Search:
+    def search(self, log: CommitLogReader, predicate: KeyPredicate, **bounds: int | None) -> Search:
         """Return a search that also finds the messages without index entries."""
         inner = replaced = None
         if self.inner_topics:
@@ -416,7 +535,7 @@ def _place(record: LocatedRecord) -> tuple[int, int]:
 def search_steps(
     log: CommitLogReader,
     planner: Planner,
-    predicate: Wanted,
+    predicate: KeyPredicate,
     unindexed: Unindexed,
     **bounds: int | None,
 ) -> Iterator[RecordProgress | QueryRecords]:
@@ -450,7 +569,7 @@ def find_end(log: CommitLogReader, segments: Sequence[Segment]) -> int:
     for segment in segments:
         if segment.part is not None:
             break
-        scan = Scanner(log, WantedNothing()).scan(segment.start, segment.stop)
+        scan = Scanner(log, KeyPredicate((), ())).scan(segment.start, segment.stop)
         if not scan.at_end:
             break
         end = scan.position

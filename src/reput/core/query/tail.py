@@ -241,7 +241,7 @@ class QueueTail:
             if self._begin is not None:
                 first = self._store.offset_by_time(topic, queue_id, self._begin, check=False)
                 least = max(least, queue.span(first)[0] if first < stop else first)
-        except (CorruptMessageError, FormatError, MessageNotFoundError):
+        except (FormatError, MessageNotFoundError):
             # The times of a damaged queue do not show where to begin, so the whole queue is read.
             pass
         if self._begin is not None or self._end is not None:
@@ -383,7 +383,7 @@ class TailFilter:
         if self == _ALL_OF_LOG:
             return True
         message = record.message()
-        if not self._takes_time(message.store_timestamp) or not self._takes_queue_of(message):
+        if not self.takes_time(message.store_timestamp) or not self._takes_queue_of(message):
             return False
         if not is_dispatched(message.sys_flag):
             return False
@@ -396,7 +396,8 @@ class TailFilter:
     def _spellings(self) -> frozenset[str]:
         return frozenset(spellings(self.key or ""))
 
-    def _takes_time(self, time: int) -> bool:
+    def takes_time(self, time: int) -> bool:
+        """Return whether the filter accepts a store time (ms)."""
         return (self.begin is None or self.begin <= time) and (self.end is None or time <= self.end)
 
     def _takes_queue_of(self, message: MessageExt) -> bool:

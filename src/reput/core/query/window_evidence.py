@@ -23,7 +23,7 @@ from reput.core.log.known_file import KnownFile, StatedOffsets, TimedPiece
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
 from reput.core.query.evidence import Coverage, Evidence, Question, bytes_of
-from reput.core.query.light_queues import lost_light_queue
+from reput.core.query.queue_ends import lost_light_queue
 from reput.core.queues.kinds import is_light
 from reput.core.queues.queue_index import LostEntriesError, QueueReader
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError

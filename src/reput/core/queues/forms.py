@@ -40,7 +40,7 @@ from reput.io import LOCAL, Storage
 
 # Import these only for typing, because a query by key must not load NumPy.
 if TYPE_CHECKING:
-    from reput.core.log.scan_mode import DispatchRules
+    from reput.core.log.verdict import DispatchRules
     from reput.core.queues.set_writer import QueueSetWriter
 
 

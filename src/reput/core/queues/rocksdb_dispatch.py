@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.core.log.dispatch_batch import DispatchBatch, Queue
-from reput.core.log.scan_mode import DispatchRules
+from reput.core.log.verdict import DispatchRules
 from reput.format.properties import LMQ_PREFIX
 
 

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 from reput.base import INDEX_SETTINGS, LOG_SETTING, QUEUE_SETTINGS, Finding, Kind, StoreConfig
 from reput.core.log.ends import LogEnds, recovered_end
 from reput.core.log.files import CommitLogFile
-from reput.core.log.folders import ledger_folders, log_folders
 from reput.core.log.reader import CommitLogReader
-from reput.core.log.sources import ListedLog, LogListing, StoreLog
+from reput.core.log.sources import ListedLog, LogListing, StoreLog, ledger_folders, log_folders
 from reput.core.queues.folders import is_database, walk_queues, was_database
 from reput.core.queues.forms import ROCKSDB, QueueForm, queue_form, queue_forms
 from reput.core.queues.kinds import EXTENSION

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from reput.base import STORE_VERSIONS, Finding, Kind, StoreConfig
-from reput.core.log.folders import COMPACTION_LOGS, log_folders
+from reput.core.log.sources import COMPACTION_LOGS, log_folders
 from reput.core.queues.forms import queue_forms, sign_names
 from reput.format.file_names import (
     ABORT_COPY_FILE,

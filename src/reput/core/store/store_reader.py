@@ -20,8 +20,7 @@ from reput.core.index.trust import RecallingJudge
 from reput.core.index.verdict import Judge
 from reput.core.log.files import lost_end
 from reput.core.log.known_ranges import KnownRanges
-from reput.core.log.log_queues import LogQueues
-from reput.core.log.log_topics import LogTopics
+from reput.core.log.log_topics import LogQueues, LogTopics
 from reput.core.log.paths import find_store
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import StoreLog

@@ -325,7 +325,7 @@ class TieredStore:
         return next(filter(None, answers), [])
 
     def _query(self, topic: str, key: str, scan: bool) -> list[LocatedRecord]:
-        predicate = KeyPredicate(topic, key)
+        predicate = KeyPredicate((topic,), (key,))
         queues = {
             (posixpath.dirname(posixpath.dirname(q.log.folder)), q.queue_id): q
             for q in self.queues()

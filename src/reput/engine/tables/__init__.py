@@ -1,7 +1,7 @@
-"""Read messages as Arrow tables: plan which ranges to read, filter rows, decode columns; look up many keys at once.
+"""Read messages as Arrow tables: plan which ranges to read, filter rows, decode columns.
 
-`dataset` and `look_up` are the operations. Spark and exports read ranges themselves: `plan_reading` divides logs into
-`ReadTask`s, and `RangeBatches` reads one range as batches. `find` looks up `Keys` with any runner. Nothing needs Spark.
+`dataset` is the operation. Spark and exports read ranges themselves: `plan_reading` divides logs into `ReadTask`s, and
+`RangeBatches` reads one range as batches. Nothing needs Spark.
 """
 
 from typing import TYPE_CHECKING
@@ -20,25 +20,7 @@ if TYPE_CHECKING:
     from reput.engine.tables.filters import choices as choices
     from reput.engine.tables.filters import selected as selected
     from reput.engine.tables.found_records import OpenedQueues as OpenedQueues
-    from reput.engine.tables.lookup.answer import LookupAnswer as LookupAnswer
-    from reput.engine.tables.lookup.arrow import DEFAULT_COLUMNS as DEFAULT_COLUMNS
-    from reput.engine.tables.lookup.arrow import Lookup as Lookup
-    from reput.engine.tables.lookup.arrow import LookupOptions as LookupOptions
-    from reput.engine.tables.lookup.arrow import find as find
-    from reput.engine.tables.lookup.coverage import METADATA_KEY as METADATA_KEY
-    from reput.engine.tables.lookup.coverage import CoverageForm as CoverageForm
-    from reput.engine.tables.lookup.coverage import coverage_of as coverage_of
-    from reput.engine.tables.lookup.key_parts import KeyPart as KeyPart
-    from reput.engine.tables.lookup.key_parts import stage_parts as stage_parts
-    from reput.engine.tables.lookup.keys import Keys as Keys
-    from reput.engine.tables.lookup.lines import PLAIN as PLAIN
-    from reput.engine.tables.lookup.lines import LineFormat as LineFormat
-    from reput.engine.tables.lookup.lines import LineStyle as LineStyle
-    from reput.engine.tables.lookup.lines import answer_lines as answer_lines
-    from reput.engine.tables.lookup.local_files import AnswerFormat as AnswerFormat
-    from reput.engine.tables.lookup.operation import FileLookup as FileLookup
-    from reput.engine.tables.lookup.operation import look_up as look_up
-    from reput.engine.tables.lookup.warm_up import warm_up_look_up as warm_up_look_up
+    from reput.engine.tables.naming import named_from as named_from
     from reput.engine.tables.plan import Bounds as Bounds
     from reput.engine.tables.plan import MissingLog as MissingLog
     from reput.engine.tables.plan import ReadPlan as ReadPlan

@@ -18,12 +18,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from reput.base import Time, checked, optional_milliseconds
-from reput.core import BrokerNames, LogListing, NamedStore, ScanBuffers, find_logs, named_from
+from reput.core import BrokerNames, LogListing, NamedStore, ScanBuffers, find_logs
 from reput.engine.messages import CORRUPT_REASON, select
 from reput.engine.tables.explain import estimated_seconds, plan_lines
 from reput.engine.tables.expressions import conditions_of, used_columns
 from reput.engine.tables.filters import Condition, OnCorrupt, check_on_corrupt, selected
 from reput.engine.tables.found_records import OpenedQueues
+from reput.engine.tables.naming import named_from
 from reput.engine.tables.plan import ReadPlan, plan_reading, unknown_topics
 from reput.engine.tables.read import RangeBatches
 from reput.engine.tables.warm_up import compile_for

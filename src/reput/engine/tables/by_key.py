@@ -248,8 +248,7 @@ def _with_known_rollbacks(store: StoreReader, segments: Iterable[Segment]) -> It
         if segment.part is None or segment.part.basis is not Basis.PROVEN:
             yield replace(segment, part=None)
             continue
-        for file in store.commit_log.files_within(*segment.range):
-            begin, end = max(file.start, segment.start), min(file.end, segment.stop)
+        for file, (begin, end) in store.commit_log.parts(*segment.range):
             facts, stop = store.known_ranges.known(file), begin
             if facts is not None and not facts.damage and facts.queues is not None:
                 is_usable = facts.rolled_back is not None and facts.start <= begin

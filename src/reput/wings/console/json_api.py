@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from reput.base import json_text
-from reput.core import SharedStore, coverage_fields, volume_of_topic
+from reput.core import SharedStore, coverage_fields
 from reput.engine import check as engine_check
 from reput.errors import MessageNotFoundError, ReputError, UsageError
 from reput.wings.console import arguments
@@ -28,6 +28,7 @@ from reput.wings.console.mounts import Mounts, StoppedError, Until
 from reput.wings.console.searching import Outcome, Share, Steps, pull_share, search
 from reput.wings.console.store_facts import each_topic, facts_of
 from reput.wings.console.users import Permission, may
+from reput.wings.console.volume import volume_of_topic
 from reput.wings.inspect.api import TRACE_SCHEMA, life_fields
 from reput.wings.serve import HTTP
 

@@ -8,13 +8,14 @@ from heapq import nsmallest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reput.core import PullResult, SharedStore, messages_of_topic, volume_of_topic
+from reput.core import PullResult, SharedStore, messages_of_topic
 from reput.errors import FormatError, MessageNotFoundError, ReputError
 from reput.wings.console.arguments import optional_integer, page_number, search_of, text, time
 from reput.wings.console.rendering import Views, page_links, segment
 from reput.wings.console.rendering import query as query_string
 from reput.wings.console.searching import Share, pull_share
 from reput.wings.console.store_facts import QueueFacts, TopicFacts, kind_of, topics_of
+from reput.wings.console.volume import volume_of_topic
 
 _PAGE = 32
 _PARTS = 48

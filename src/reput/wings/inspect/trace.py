@@ -12,15 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reput.base import checked
-from reput.core import (
-    KeyAnywherePredicate,
-    KeyPredicate,
-    MessageStore,
-    UniqueKeysPredicate,
-    Wanted,
-    is_inner_batch,
-    newest_timestamp,
-)
+from reput.core import KeyPredicate, MessageStore, is_inner_batch, newest_timestamp
 from reput.errors import UsageError
 from reput.format.commit_log import MessageExt
 from reput.format.java_string import joined_surrogates
@@ -150,11 +142,8 @@ class _Tracer:
 
     def ask_for_key(self, key: str, topic: str | None) -> None:
         self._asked_for = joined_surrogates(key)
-        predicate: Wanted = (
-            KeyAnywherePredicate(tuple(self._topics), key)
-            if topic is None
-            else KeyPredicate(topic, key)
-        )
+        topics = tuple(self._topics) if topic is None else (topic,)
+        predicate = KeyPredicate(topics, (key,), anywhere=topic is None)
         self._search(predicate, FoundBy.KEY, None if topic is None else {topic})
 
     def ask_for_id(self, message_id: str) -> None:
@@ -177,7 +166,8 @@ class _Tracer:
                 keys, self._wanted_keys = self._wanted_keys, set()
                 if keys:
                     self._asked_keys |= keys
-                    predicate = UniqueKeysPredicate(tuple(self._topics), keys)
+                    topics = tuple(self._topics)
+                    predicate = KeyPredicate(topics, keys, anywhere=True, ids_only=True)
                     self._search(predicate, FoundBy.UNIQUE_KEY, self._batch_topics())
             before = len(self._events)
             self._read_op_queues()
@@ -198,7 +188,9 @@ class _Tracer:
             if name
         }
 
-    def _search(self, predicate: Wanted, found_by: FoundBy, batch_topics: set[str] | None) -> None:
+    def _search(
+        self, predicate: KeyPredicate, found_by: FoundBy, batch_topics: set[str] | None
+    ) -> None:
         for number, searched in enumerate(self._searched):
             answer = searched.store.search(predicate, batch_topics, limit=self._most_messages)
             searched.add(answer)

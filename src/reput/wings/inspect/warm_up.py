@@ -6,10 +6,10 @@ from functools import cache
 from io import BytesIO
 
 from reput.base import SerialRunner
+from reput.engine.lookup import Keys, answer_lines, find
 from reput.engine.messages import LineColumns
 from reput.engine.rebuild import SMALL, rebuild_store, small_log
 from reput.engine.stores import open_store
-from reput.engine.tables import Keys, answer_lines, find
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.format.host import Host
 from reput.io import Scratch

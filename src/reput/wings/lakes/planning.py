@@ -22,7 +22,6 @@ from reput.core import (
     find_log_end,
     find_logs,
     find_replicas,
-    named_from,
     not_whole,
     replicas_of,
 )
@@ -32,6 +31,7 @@ from reput.engine.tables import (
     ReadPlan,
     choices,
     logs_of,
+    named_from,
     plan_between,
     plan_reading,
 )

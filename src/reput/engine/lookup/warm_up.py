@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from reput.base import SerialRunner
 from reput.core import StoreReader
+from reput.engine.lookup.driver import look_up
+from reput.engine.lookup.key_parts import stage_parts
 from reput.engine.messages import COLUMNS
 from reput.engine.rebuild import SMALL, rebuild_store, small_log
-from reput.engine.tables.lookup.driver import look_up
-from reput.engine.tables.lookup.key_parts import stage_parts
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.io import Scratch
 

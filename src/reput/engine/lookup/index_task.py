@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.core import BulkHits, BulkSearch
-from reput.engine.tables.lookup.candidates import PART_SHIFT, CandidateRun, Candidates, write_run
-from reput.engine.tables.lookup.key_parts import KeyPart, SortedKeys
+from reput.engine.lookup.candidates import PART_SHIFT, CandidateRun, Candidates, write_run
+from reput.engine.lookup.key_parts import KeyPart, SortedKeys
 from reput.io import StagedFiles
 
 # A task writes a run (file of candidates) once it has more than this many candidates. The limit bounds its memory.

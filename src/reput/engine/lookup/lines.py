@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
+from reput.engine.lookup.answer import LookupAnswer, answer_schema
+from reput.engine.lookup.coverage import COVERAGE_COLUMN, IS_COMPLETE
 from reput.engine.messages import csv_line, csv_names, csv_rows, json_rows, with_iso_times
-from reput.engine.tables.lookup.answer import LookupAnswer, answer_schema
-from reput.engine.tables.lookup.coverage import COVERAGE_COLUMN, IS_COMPLETE
 from reput.format.message_fields import FIELDS
 from reput.io import ArrowFile, StagedFiles
 

@@ -11,6 +11,11 @@ import pyarrow as pa
 
 from reput.base import Progress, checked
 from reput.core import NamedStore
+from reput.engine.lookup.arrow import Lookup, LookupOptions, find, read_and_close
+from reput.engine.lookup.keys import Keys
+from reput.engine.lookup.lines import LineStyle
+from reput.engine.lookup.local_files import AnswerFormat, BucketOutput, write_answer, write_coverage
+from reput.engine.lookup.warm_up import warm_up_look_up
 from reput.engine.stores import (
     Chosen,
     Stores,
@@ -20,16 +25,6 @@ from reput.engine.stores import (
     spark_session,
     stores_of,
 )
-from reput.engine.tables.lookup.arrow import Lookup, LookupOptions, find, read_and_close
-from reput.engine.tables.lookup.keys import Keys
-from reput.engine.tables.lookup.lines import LineStyle
-from reput.engine.tables.lookup.local_files import (
-    AnswerFormat,
-    BucketOutput,
-    write_answer,
-    write_coverage,
-)
-from reput.engine.tables.lookup.warm_up import warm_up_look_up
 from reput.errors import UsageError
 from reput.io import DISK, Bucket
 

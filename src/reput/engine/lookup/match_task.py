@@ -1,7 +1,7 @@
 """Compare candidates with the records at their offsets: read ranges of the log in order, stage matches by part.
 
 A match consists of the number of its key, the place of its message, and the message's columns. Matches are grouped by
-part of the key table (`reput.engine.tables.lookup.key_parts`). If an IndexFile led to the message, the place includes
+part of the key table (`reput.engine.lookup.key_parts`). If an IndexFile led to the message, the place includes
 the number of a segment: the range of the log that the IndexFile covers.
 """
 
@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.core import CommitLogFile, Window
+from reput.engine.lookup.candidates import PART_SHIFT, SCANNED, StorePlace
+from reput.engine.lookup.key_parts import texts_of
 from reput.engine.messages import BATCH_BYTES, Records, cut_by_bytes, integers, select
-from reput.engine.tables.lookup.candidates import PART_SHIFT, SCANNED, StorePlace
-from reput.engine.tables.lookup.key_parts import texts_of
 from reput.errors import StoreNotFoundError
 from reput.io import ArrowFile, RangeReader, StagedFiles
 from reput.kernels import key_match as kernel

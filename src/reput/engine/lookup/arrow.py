@@ -36,9 +36,8 @@ from reput.core import (
     find_replicas,
     find_stores,
 )
-from reput.engine.messages import select
-from reput.engine.tables.lookup.answer import LookupAnswer, answer_schema
-from reput.engine.tables.lookup.coverage import (
+from reput.engine.lookup.answer import LookupAnswer, answer_schema
+from reput.engine.lookup.coverage import (
     COVERAGE_COLUMN,
     IS_COMPLETE,
     METADATA_KEY,
@@ -46,8 +45,9 @@ from reput.engine.tables.lookup.coverage import (
     FailedStore,
     coverage_of,
 )
-from reput.engine.tables.lookup.driver import look_up
-from reput.engine.tables.lookup.key_parts import KeyPart, check_columns
+from reput.engine.lookup.driver import look_up
+from reput.engine.lookup.key_parts import KeyPart, check_columns
+from reput.engine.messages import select
 from reput.errors import ReputError, StoreError, UsageError
 from reput.io import (
     Access,
@@ -85,7 +85,7 @@ class LookupOptions(TypedDict, total=False):
 
 
 class KeySource(Protocol):
-    """The keys of a look-up: `reput.engine.tables.lookup.keys.Keys`, or keys that Spark stages."""
+    """The keys of a look-up: `reput.engine.lookup.keys.Keys`, or keys that Spark stages."""
 
     @property
     def schema(self) -> pa.Schema: ...

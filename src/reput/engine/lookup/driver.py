@@ -17,15 +17,15 @@ import pyarrow.compute as pc
 
 from reput.base import Finding, Progress, Runner, no_progress, silent, waiting
 from reput.core import Judge, NamedKey, StoreReader
-from reput.engine.tables.lookup.answer import LookupAnswer
-from reput.engine.tables.lookup.candidates import PART_SHIFT, CandidateRun
-from reput.engine.tables.lookup.coverage import LookupCoverage, LostSegment, UnwrappedBatches
-from reput.engine.tables.lookup.index_task import IndexFound, IndexTask, run_index_task
-from reput.engine.tables.lookup.judging import judged
-from reput.engine.tables.lookup.key_parts import KeyPart, SortedKeys, window_of
-from reput.engine.tables.lookup.match_task import MatchTask, run_match_task
-from reput.engine.tables.lookup.ranges import ScannedRange, StorePlan
-from reput.engine.tables.lookup.scan_task import (
+from reput.engine.lookup.answer import LookupAnswer
+from reput.engine.lookup.candidates import PART_SHIFT, CandidateRun
+from reput.engine.lookup.coverage import LookupCoverage, LostSegment, UnwrappedBatches
+from reput.engine.lookup.index_task import IndexFound, IndexTask, run_index_task
+from reput.engine.lookup.judging import judged
+from reput.engine.lookup.key_parts import KeyPart, SortedKeys, window_of
+from reput.engine.lookup.match_task import MatchTask, run_match_task
+from reput.engine.lookup.ranges import ScannedRange, StorePlan
+from reput.engine.lookup.scan_task import (
     InnerTask,
     LookupScanTask,
     ReplacedFound,

@@ -31,12 +31,12 @@ from reput.core import (
     without_keys,
 )
 from reput.engine.compare import Proved
-from reput.engine.tables.lookup.candidates import CandidateRun, StorePlace
-from reput.engine.tables.lookup.coverage import LostSegment, PartlyRead
-from reput.engine.tables.lookup.index_task import IndexFound
-from reput.engine.tables.lookup.key_parts import KeyPart
-from reput.engine.tables.lookup.match_task import MatchTask, RunSlice
-from reput.engine.tables.lookup.scan_task import LookupScanTask, ScanFound
+from reput.engine.lookup.candidates import CandidateRun, StorePlace
+from reput.engine.lookup.coverage import LostSegment, PartlyRead
+from reput.engine.lookup.index_task import IndexFound
+from reput.engine.lookup.key_parts import KeyPart
+from reput.engine.lookup.match_task import MatchTask, RunSlice
+from reput.engine.lookup.scan_task import LookupScanTask, ScanFound
 
 # A cell is a range of the log. Each task reads the candidates in some cells. Cells are small enough to balance the
 # tasks, and few enough for the driver's memory.
@@ -313,14 +313,8 @@ class StorePlan:
 
     def ranges_of(self, number: int) -> list[ScannedRange]:
         """Return the ranges to scan instead of a segment's untrusted index, newest file first."""
-        segment = self.segments[number]
-        return [
-            ScannedRange(
-                file, max(segment.start, file.start), min(segment.stop, file.end), segment=number
-            )
-            for file in reversed(self.log.files)
-            if max(segment.start, file.start) < min(segment.stop, file.end)
-        ]
+        parts = list(self.log.parts(*self.segments[number].range))
+        return [ScannedRange(file, *part, segment=number) for file, part in reversed(parts)]
 
     def take(self, result: IndexFound) -> None:
         self.runs += result.runs

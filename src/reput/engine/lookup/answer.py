@@ -10,15 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from reput.engine.lookup.candidates import PART_SHIFT, SCANNED
+from reput.engine.lookup.coverage import COVERAGE_COLUMN, COVERAGE_TYPE, IS_COMPLETE, LookupCoverage
+from reput.engine.lookup.key_parts import KeyPart
 from reput.engine.messages import cut_by_bytes, integers, one_array, select
-from reput.engine.tables.lookup.candidates import PART_SHIFT, SCANNED
-from reput.engine.tables.lookup.coverage import (
-    COVERAGE_COLUMN,
-    COVERAGE_TYPE,
-    IS_COMPLETE,
-    LookupCoverage,
-)
-from reput.engine.tables.lookup.key_parts import KeyPart
 from reput.io import ArrowFile, ObjectStore, StagedFiles
 
 _BATCH_ROWS = 1 << 15

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reput.base import no_progress
+from reput.engine.lookup.answer import LookupAnswer
+from reput.engine.lookup.arrow import Lookup
+from reput.engine.lookup.lines import PLAIN, LineStyle, answer_lines
 from reput.engine.messages import bytes_of
-from reput.engine.tables.lookup.answer import LookupAnswer
-from reput.engine.tables.lookup.arrow import Lookup
-from reput.engine.tables.lookup.lines import PLAIN, LineStyle, answer_lines
 from reput.errors import ObjectConflictError, UsageError, explained
 from reput.io import DISK, AnchoredRunner, Bucket, PlacedRunner, Scratch, StagedFiles, at_once
 
@@ -37,7 +37,7 @@ def write_answer(
     Args:
         lookup: The look-up, whose runner runs a task per file.
         output: A directory that does not exist yet.
-        layout: The format of the files; `reput.engine.tables.lookup.lines` writes lines of JSON and CSV.
+        layout: The format of the files; `reput.engine.lookup.lines` writes lines of JSON and CSV.
         style: How values in lines are written.
 
     Raises:

@@ -30,8 +30,7 @@ from reput.core import (
     ScanMode,
     find_record,
 )
-from reput.engine.messages import Records
-from reput.engine.tables.lookup.candidates import (
+from reput.engine.lookup.candidates import (
     PART_SHIFT,
     SCANNED,
     CandidateRun,
@@ -39,8 +38,9 @@ from reput.engine.tables.lookup.candidates import (
     StorePlace,
     write_run,
 )
-from reput.engine.tables.lookup.key_parts import KeyPart, SortedKeys, texts_of
-from reput.engine.tables.lookup.match_task import Places, decoded_matches, write_matches
+from reput.engine.lookup.key_parts import KeyPart, SortedKeys, texts_of
+from reput.engine.lookup.match_task import Places, decoded_matches, write_matches
+from reput.engine.messages import Records
 from reput.errors import StoreNotFoundError
 from reput.format.java_string import encode_utf8
 from reput.io import ArrowFile, StagedFiles

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from reput.core.log.sources import BrokerNames, LogListing
+from reput.core import BrokerNames, LogListing
 from reput.errors import UsageError
 from reput.io import Location
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.core.log.naming import named_from
 from reput.core.log.sources import BrokerNames, LogListing
+from reput.engine.tables.naming import named_from
 from reput.errors import UsageError
 
 

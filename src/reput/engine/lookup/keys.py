@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.dataset
 
 from reput.base import first_line
-from reput.engine.tables.lookup.key_parts import KeyPart, stage_parts
+from reput.engine.lookup.key_parts import KeyPart, stage_parts
 from reput.errors import FormatError, StoreNotFoundError, StoreUnreachableError, UsageError
 from reput.io import Bucket, Parquet, resolve
 
