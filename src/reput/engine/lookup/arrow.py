@@ -63,7 +63,7 @@ StorePath = str | PathLike[str]
 _FOLDER = "reput-lookup-"
 _staged_places: set[str] = set()
 """URLs of staging folders that this process has not deleted yet."""
-DEFAULT_COLUMNS = (
+DEFAULT_COLUMNS: tuple[str, ...] = (
     "store", "physical_offset", "store_timestamp", "queue_id", "queue_offset", "size",
     "message_id", "unique_key", "tags",
 )  # fmt: skip
