@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from reput.engine.lookup.keys import Keys
 from reput.errors import FormatError, UsageError
-from reput.format.parquet import MOST_FOOTER_BYTES
+from reput.format.parquet import MOST_FOOTER_BYTES, check_footer
 from reput.io.parquet import opened_parquet, parquet_dataset
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import FORMATS, export
@@ -154,3 +155,30 @@ def test_a_footer_of_many_values_is_refused(tmp_path: Path) -> None:
         file.write((MOST_FOOTER_BYTES + 1).to_bytes(4, "little") + b"PAR1")
     with pytest.raises(UsageError, match="more than"):
         Keys.read(str(path))
+
+
+def test_a_file_as_it_was_written_needs_no_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, written = tmp_path / "a.parquet", list[pq.FileMetaData]()
+    with pq.ParquetWriter(path, _TABLE.schema, metadata_collector=written) as writer:
+        writer.write_table(_TABLE)
+    checked: list[int] = []
+
+    def counting(footer: bytes, size: int) -> Any:
+        checked.append(size)
+        return check_footer(footer, size)
+
+    monkeypatch.setattr("reput.io.parquet.check_footer", counting)
+    with opened_parquet(path, written[0]) as file:
+        assert file.read().equals(_TABLE)
+    assert not checked
+    data = bytearray(path.read_bytes())
+    data[-20] ^= 1
+    path.write_bytes(data)
+    with suppress(FormatError), opened_parquet(path, written[0]):
+        pass
+    assert checked == [len(data)]
+    path.write_bytes(data[-4:])
+    with pytest.raises(FormatError), opened_parquet(path, written[0]):
+        pass

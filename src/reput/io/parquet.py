@@ -5,6 +5,7 @@ pyarrow ends the process at some footers that contradict themselves, and allocat
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 from reput.base import first_line
 from reput.errors import FormatError, ReputError
 from reput.format.parquet import (
+    MAGIC,
     MOST_FOOTER_BYTES,
     MOST_GROUP_BYTES,
     TAIL_BYTES,
@@ -34,8 +36,15 @@ _Read = Callable[[int, int], bytes]
 
 
 @contextmanager
-def opened_parquet(path: str | Path) -> Iterator[pq.ParquetFile]:
+def opened_parquet(
+    path: str | Path, written: pq.FileMetaData | None = None
+) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file. Refuse a FIFO, because pyarrow would wait for a writer for ever.
+
+    Args:
+        path: The file.
+        written: The metadata of the file, if this process has just written it. If the footer still has these bytes,
+            it is not checked further: a check takes longer than writing a small row group.
 
     Raises:
         StoreNotFoundError, StoreAccessError: The file cannot be opened or is not a regular file.
@@ -43,7 +52,8 @@ def opened_parquet(path: str | Path) -> Iterator[pq.ParquetFile]:
             it.
     """
     with FileReader(str(path)) as reader:
-        _check(reader.read, reader.size, reader.path)
+        if written is None or not _has_footer(reader, written):
+            _check(reader.read, reader.size, reader.path)
         # The path may have changed since the check, so pyarrow opens the checked file by its descriptor.
         try:
             with pq.ParquetFile(f"/dev/fd/{reader.fileno}") as file:
@@ -53,6 +63,17 @@ def opened_parquet(path: str | Path) -> Iterator[pq.ParquetFile]:
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = f"cannot be decoded: {first_line(error)}"
             raise FormatError(reader.path, 0, reason) from error
+
+
+def _has_footer(reader: FileReader, written: pq.FileMetaData) -> bool:
+    """Return whether a file ends with a footer of these bytes."""
+    sink = io.BytesIO()
+    written.write_metadata_file(sink)
+    # A file of metadata begins with the magic number of Parquet, and continues with the footer.
+    footer = sink.getvalue()[len(MAGIC) :]
+    return (
+        len(footer) <= reader.size and reader.read(reader.size - len(footer), len(footer)) == footer
+    )
 
 
 def parquet_dataset(

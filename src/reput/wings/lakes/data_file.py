@@ -73,10 +73,13 @@ def tally_of(batch: pa.RecordBatch) -> RowTally:
     return RowTally(len(batch), size, crcs)
 
 
-def read_back(path: str) -> RowTally:
-    """Read a Parquet file again, and return its number of rows, their total size, and the sum of their bodies' CRCs."""
+def read_back(path: str, written: pq.FileMetaData | None = None) -> RowTally:
+    """Read a Parquet file again, and return its number of rows, their total size, and the sum of their bodies' CRCs.
+
+    `written`: the metadata of the file, if this process has just written it
+    """
     total = RowTally()
-    with Parquet.opened(path) as file:
+    with Parquet.opened(path, written) as file:
         names = [name for name in ("size", "body") if name in file.schema_arrow.names]
         if not names:
             return RowTally(file.metadata.num_rows, None, None)

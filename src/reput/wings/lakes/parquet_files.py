@@ -15,13 +15,13 @@ from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from posixpath import join
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reput.errors import StoreAccessError, explained
-from reput.io import DISK, Location, Parquet, Scratch, StagedFiles
+from reput.io import DISK, Location, Scratch, StagedFiles
 from reput.wings.lakes.data_file import DataFile, RowTally, bounds_of, read_back, tally_of, total_of
 from reput.wings.lakes.partitions import SORT_COLUMNS, PartitionValues, sorted_slices
 
@@ -40,6 +40,14 @@ _NO_DICTIONARY = (
     "queue_offset", "physical_offset", "born_timestamp", "store_timestamp", "unique_key", "keys.list.element",
     "properties.key_value.value", "body", "message_id",
 )  # fmt: skip
+
+
+class _OpenFile(NamedTuple):
+    """A file that is being written. `collected` has its metadata after the writer was closed."""
+
+    path: Path
+    writer: pq.ParquetWriter
+    collected: list[pq.FileMetaData]
 
 
 class ParquetFiles:
@@ -68,7 +76,7 @@ class ParquetFiles:
         self._handed: dict[PartitionValues, RowTally] = {}
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
-        self._open: OrderedDict[PartitionValues, tuple[Path, pq.ParquetWriter]] = OrderedDict()
+        self._open: OrderedDict[PartitionValues, _OpenFile] = OrderedDict()
         self._files: list[DataFile] = []
         # Local files that will be uploaded to a bucket.
         self._scratch = ExitStack()
@@ -96,9 +104,9 @@ class ParquetFiles:
 
     def abandon(self) -> None:
         """Close open files after an error, ignoring further errors."""
-        for _, writer in self._open.values():
+        for file in self._open.values():
             with suppress(OSError, pa.ArrowException):
-                writer.close()
+                file.writer.close()
         self._scratch.close()
 
     def _flush(self) -> None:
@@ -106,9 +114,9 @@ class ParquetFiles:
             return
         sort_by = () if self._is_fast else SORT_COLUMNS
         for values, rows in sorted_slices(self._taken(), self._partition_by, sort_by):
-            path, writer = self._writer(values, len(rows))
-            with explained(path, "be written"):
-                writer.write_table(rows.select(self._schema.names), row_group_size=len(rows))
+            file = self._file(values, len(rows))
+            with explained(file.path, "be written"):
+                file.writer.write_table(rows.select(self._schema.names), row_group_size=len(rows))
             if self._is_fast:
                 # These files will not be read back, so their rows are counted here.
                 self._handed[values] += total_of(map(tally_of, rows.to_batches()))
@@ -119,7 +127,7 @@ class ParquetFiles:
         self._waiting, self._waiting_bytes = [], 0
         return table
 
-    def _writer(self, values: PartitionValues, rows: int) -> tuple[Path, pq.ParquetWriter]:
+    def _file(self, values: PartitionValues, rows: int) -> _OpenFile:
         if values in self._open:
             self._open.move_to_end(values)
             return self._open[values]
@@ -129,27 +137,27 @@ class ParquetFiles:
         path = self._here / f"{uuid.uuid4().hex}{STAGED}"
         with explained(path, "be written"), DISK.native(path) as place:
             options = writer_options(self._schema, rows, is_sorted=not self._is_fast)
-            writer = pq.ParquetWriter(place, self._schema, **options)
-        self._open[values] = path, writer
+            collected: list[pq.FileMetaData] = []
+            writer = pq.ParquetWriter(place, self._schema, metadata_collector=collected, **options)
+        self._open[values] = file = _OpenFile(path, writer, collected)
         self._handed[values] = RowTally()
-        return path, writer
+        return file
 
     def _close_oldest(self) -> None:
-        values, (path, writer) = self._open.popitem(last=False)
+        values, (path, writer, collected) = self._open.popitem(last=False)
         with explained(path, "be written"):
             writer.close()
         if not Location.is_url(self._folder):
             # A commit must not name a file that a power cut could damage.
             DISK.sync_file(path)
+        (metadata,) = collected
+        least, greatest = bounds_of(metadata)
+        tally = self._handed.pop(values)
         with explained(path, "be read"), DISK.native(path) as place:
-            with Parquet.opened(place) as file:
-                metadata = file.metadata
-            least, greatest = bounds_of(metadata)
-            tally = self._handed.pop(values)
             if not self._is_fast:
                 # Count the rows of the written file, and add up their sizes and CRCs. Before the commit, these totals
                 # are compared with the totals of the rows that were read from the log.
-                tally = read_back(place)
+                tally = read_back(place, metadata)
             elif metadata.num_rows != tally.rows:
                 raise StoreAccessError(
                     f"{path}: has {metadata.num_rows} of {tally.rows} rows; nothing was committed. "
