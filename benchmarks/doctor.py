@@ -86,8 +86,7 @@ def _figures(store: Path) -> None:
 
 def _run(store: Path, runs: int) -> dict[str, float]:
     from reput.base.config import StoreConfig
-    from reput.engine.check.run import check_store
-    from reput.engine.check.warm_up import warm_up
+    from reput.engine.check.run import check_store, warm_up
     from reput.spark import rebuild
     from reput.spark.runner import prepared_runner
     from reput.spark.session import create_session

@@ -73,7 +73,7 @@ def _reput(*arguments: object) -> None:
 def _run(store: str, cores: str, keys: str) -> dict[str, float]:
     from reput.base.config import StoreConfig
     from reput.engine.check.run import check_store
-    from reput.engine.check.warm_up import warm_up as warm_up_check
+    from reput.engine.check.run import warm_up as warm_up_check
     from reput.engine.lookup.warm_up import warm_up_look_up as warm_up_lookup
     from reput.engine.rebuild.warm_up import warm_up
     from reput.spark import rebuild, register

@@ -12,11 +12,11 @@ from reput.base.config import StoreConfig
 from reput.core.query.message_store import MessageStore
 from reput.core.store.topics_file import topic_attributes
 from reput.engine.stores import open_store
-from reput.format.java_json import parse_java_json
 from reput.format.properties import decode_properties
 from reput.format.real_queue import consumer_group
 from reput.format.timer_log import recall_key, recalled_key
 from reput.format.transactions import check_times, decided_offsets
+from reput.format.untrusted_json import parse_java_json
 from reput.wings.serve.broker.groups import SubscriptionGroups
 from reput.wings.serve.broker.offsets import committed_offsets
 from reput.wings.serve.broker.open_transactions import open_transactions

@@ -21,13 +21,14 @@ from reput.format.consume_queue import BATCH_ENTRY_BYTES
 from reput.format.consume_queue_ext import address_of, decode_unit, encode_unit
 from reput.format.file_names import offset_file_name
 from reput.format.host import Host
-from reput.format.java_json import parse_java_json
 from reput.format.pop import decode_ack, decode_checkpoint, decode_ordered, decode_record
 from reput.format.rocksdb_config import (
+    GROUPS_PREFIX_V2,
     OFFSETS_PREFIX_V2,
+    TOPICS_PREFIX_V2,
     decode_offset_v2,
     decode_offsets_v1,
-    decode_topic,
+    decode_settings,
 )
 from reput.format.rocksdb_index import decode_item
 from reput.format.rocksdb_queue import decode_end, decode_value, entry_key, queue_offset_of
@@ -39,6 +40,7 @@ from reput.format.tiered import (
     decode_tiered_slot,
 )
 from reput.format.timer_log import decode_timer_check, decode_timer_unit
+from reput.format.untrusted_json import parse_java_json
 from reput.io.open_files import OpenFiles
 from reput.io.storage import LOCAL
 from tests.golden.stores import GoldenStore, StoreNotHereError, unpack
@@ -120,8 +122,8 @@ class Target:
             list(decode_offsets_v1(data[:half], data[half:]))
             offset = decode_offset_v2(OFFSETS_PREFIX_V2 + data[:-8], data[-8:])
             assert offset is None or len(data) > 14
-            for version in (1, 2):
-                decode_topic(data[:half], data[half:], version)
+            for prefix in (b"", TOPICS_PREFIX_V2, GROUPS_PREFIX_V2):
+                decode_settings(prefix + data[:half], data[half:], prefix)
         with allowed():
             compacted = CompactedLog(CompactedQueue("T", 0, str(self._compacted)))
             places = [record.physical_offset for record in compacted]

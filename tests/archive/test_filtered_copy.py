@@ -9,7 +9,7 @@ import pytest
 import reput
 from reput.cli.main import main
 from reput.errors import UsageError
-from reput.format.java_json import parse_java_json
+from reput.format.untrusted_json import parse_java_json
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 

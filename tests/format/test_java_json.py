@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.format.java_json import number_map_file, number_maps_file, parse_java_json
+from reput.format.untrusted_json import number_map_file, number_maps_file, parse_java_json
 
 
 @pytest.mark.parametrize(

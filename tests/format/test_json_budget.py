@@ -9,24 +9,23 @@ import pytest
 from reput import Message, open_store
 from reput.core.store.topics_file import topic_names
 from reput.errors import FormatError, StoreError
-from reput.format import json_budget
+from reput.format import untrusted_json
 from reput.format.archive import decode_manifest
 from reput.format.file_names import OWNER_FILE, RECOVERY_POINT_FILE
-from reput.format.java_json import parse_java_json
-from reput.format.json_budget import check_json, parse_json
+from reput.format.untrusted_json import check_json, parse_java_json, parse_json
 from reput.io.archive import Archive
 from reput.io.object_folder import ObjectFolder
 from reput.wings.lakes.commit import State
 from reput.wings.serve.broker.config_file import ConfigFile
 from tests.small import SMALL
 
-_MANY = b'{"topicConfigTable":{"a":[' + b"[]," * (json_budget.MOST_JSON_VALUES // 2) + b"{}]}}"
+_MANY = b'{"topicConfigTable":{"a":[' + b"[]," * (untrusted_json.MOST_JSON_VALUES // 2) + b"{}]}}"
 _DEEP = b'{"topicConfigTable":' + b"[" * (1 << 20)
 
 
 def test_values_are_counted_before_they_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_budget, "MOST_JSON_VALUES", 20)
-    monkeypatch.setattr(json_budget, "MOST_JSON_BYTES", 200)
+    monkeypatch.setattr(untrusted_json, "MOST_JSON_VALUES", 20)
+    monkeypatch.setattr(untrusted_json, "MOST_JSON_BYTES", 200)
     check_json(json.dumps(list(range(19))).encode())
     for data in (json.dumps(list(range(30))).encode(), b"[" * 21, b'{"a":' * 21):
         with pytest.raises(ValueError, match="more than 20 values"):

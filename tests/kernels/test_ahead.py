@@ -15,7 +15,7 @@ from reput.kernels.llvm import INTERPRETED
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 MODULES = (
     "reput.engine.rebuild.warm_up",
-    "reput.engine.check.warm_up",
+    "reput.engine.check.run",
     "reput.engine.stores.warm_up",
     "reput.engine.lookup.warm_up",
 )
@@ -67,7 +67,7 @@ def test_nothing_is_left_to_compile(tmp_path: Path) -> None:
     script.write_text(COMPILING)
     cache = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     ended = subprocess.run(
-        [sys.executable, script, "reput.engine.check.warm_up"], env=os.environ | cache, timeout=800,
+        [sys.executable, script, "reput.engine.check.run"], env=os.environ | cache, timeout=800,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reput.base.config import StoreConfig
-from reput.format.java_json import parse_java_json
+from reput.format.untrusted_json import parse_java_json
 from reput.wings.serve.broker.limits import Limits
 from reput.wings.serve.remoting.commands import Command, ResponseCode
 from reput.wings.serve.remoting.requests import RequestCode

@@ -10,7 +10,7 @@ import pytest
 
 from reput import Message, StoreConfig, open_store
 from reput.format.commit_log import MessageExt
-from reput.format.java_json import parse_java_json
+from reput.format.untrusted_json import parse_java_json
 from reput.wings.serve.remoting.commands import ResponseCode
 from reput.wings.serve.remoting.frames import Serialization
 from reput.wings.serve.remoting.requests import RequestCode

@@ -15,9 +15,9 @@ from reput.errors import CorruptMessageError
 from reput.format.commit_log import MessageExt, decode, encode
 from reput.format.host import Host
 from reput.format.index_file import index_key, key_hash
-from reput.format.java_json import parse_java_json
 from reput.format.message_id import decode_offset_id
 from reput.format.properties import INNER_MULTI_DISPATCH, NOT_ALLOWED_SEND_TOPICS
+from reput.format.untrusted_json import parse_java_json
 from reput.wings.serve.remoting.access import AccessList, signature
 from reput.wings.serve.remoting.commands import Command, ResponseCode
 from reput.wings.serve.remoting.requests import OF_NAME_SERVER, RequestCode

@@ -16,9 +16,9 @@ from reput import open_store
 from reput.engine.writer.writable_store import WritableStore
 from reput.errors import StoreFailedError
 from reput.format.host import Host
-from reput.format.java_json import parse_java_json
 from reput.format.message_id import decode_offset_id
 from reput.format.properties import decode_properties
+from reput.format.untrusted_json import parse_java_json
 from reput.wings.serve.broker.broker import ServedBroker
 from reput.wings.serve.broker.sending import Sent
 from reput.wings.serve.remoting.commands import Command, FieldError, ResponseCode

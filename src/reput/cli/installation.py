@@ -17,7 +17,7 @@ from reput.kernels.ahead import compile_all
 # Each module compiles different kernels, in a separate process. The longest compilation starts first.
 _PARTS = (
     "reput.engine.stores.warm_up", "reput.engine.tables.warm_up", "reput.engine.lookup.warm_up",
-    "reput.engine.check.warm_up", "reput.wings.lakes.task", "reput.wings.inspect.warm_up",
+    "reput.engine.check.run", "reput.wings.lakes.task", "reput.wings.inspect.warm_up",
 )  # fmt: skip
 _SHELLS = ("bash", "zsh", "fish")
 

@@ -22,7 +22,7 @@ class Entry(NamedTuple):
     kernels: str = ""
 
 
-_WRITES, _CHECKS = "reput.engine.stores.warm_up", "reput.engine.check.warm_up"
+_WRITES, _CHECKS = "reput.engine.stores.warm_up", "reput.engine.check.run"
 _REBUILDS, _EXPORTS = "reput.engine.rebuild.warm_up", "reput.wings.lakes.task"
 # fmt: off
 SECTIONS: dict[str, dict[str, Entry]] = {

@@ -21,9 +21,9 @@ from reput.format.file_names import (
     INDEX_FOLDER,
     offset_file_name,
 )
-from reput.format.json_budget import check_json
 from reput.format.parquet import MOST_FOOTER_BYTES
 from reput.format.seekable_zstd import DIGEST_BYTES, FRAME_BYTES, tail_bytes
+from reput.format.untrusted_json import check_json
 
 FORM = 1
 MOST_SMALL_OBJECT_BYTES = 1 << 28

@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from reput.format.java_integer import wrap_int64
-from reput.format.java_json import parse_java_json
 from reput.format.java_string import decode_utf8
+from reput.format.untrusted_json import parse_java_json
 
 FAMILY = "default"
 SINGLE_OFFSETS_FAMILY, SINGLE_TOPICS_FAMILY = "consumerOffset", "topic"

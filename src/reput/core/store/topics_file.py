@@ -17,8 +17,6 @@ from reput.format.file_names import (
     ROCKSDB_TOPICS_FOLDER,
     TOPICS_FILE,
 )
-from reput.format.java_json import parse_java_json
-from reput.format.json_budget import MOST_JSON_BYTES
 from reput.format.rocksdb_config import (
     FAMILY,
     GROUPS_PREFIX_V2,
@@ -26,6 +24,7 @@ from reput.format.rocksdb_config import (
     SINGLE_TOPICS_FAMILY,
     TOPICS_PREFIX_V2,
 )
+from reput.format.untrusted_json import MOST_JSON_BYTES, parse_java_json
 from reput.io import LOCAL, RocksFolder, Storage, Watch
 
 TOPICS_PATH = os.path.join(CONFIG_FOLDER, TOPICS_FILE)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from reput.engine.check.run import CHECK_SCHEMA as CHECK_SCHEMA
     from reput.engine.check.run import check_store as check_store
     from reput.engine.check.scrub_operation import DEFAULT_RATE as DEFAULT_RATE
-    from reput.engine.check.scrub_operation import ScrubReport as ScrubReport
     from reput.engine.check.scrub_operation import scrub as scrub
 else:
     __getattr__, __dir__ = face(__name__)

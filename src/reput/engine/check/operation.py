@@ -28,7 +28,7 @@ from reput.base import (
 )
 from reput.core import log_bytes
 from reput.engine.check.checking.checked_store import Unread
-from reput.engine.check.run import CHECK_SCHEMA, check_store
+from reput.engine.check.run import CHECK_SCHEMA, check_store, warm_up
 from reput.engine.stores import Chosen, opened_runner, takes_stores
 from reput.errors import FormatError, MissingExtraError
 from reput.io import Location
@@ -143,8 +143,6 @@ def check(
             path = original.path
         tasks: Runner = SerialRunner()
         if not quick:  # A quick check has no tasks and needs no kernels.
-            from reput.engine.check.warm_up import warm_up
-
             tasks = stack.enter_context(opened_runner(Chosen.of(runner), log_bytes(path), warm_up))
         for finding in check_store(
             path, config=config, quick=quick, runner=tasks, progress=progress,

@@ -17,7 +17,7 @@ from reput.engine.check.repairing.driver import (
     settle_repair,
 )
 from reput.engine.check.repairing.plan import Plan, Remaining
-from reput.engine.check.warm_up import warm_up
+from reput.engine.check.run import warm_up
 from reput.engine.stores import Chosen, opened_runner
 
 REPAIR_SCHEMA = "reput-repair/1"

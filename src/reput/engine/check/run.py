@@ -11,16 +11,20 @@ one IndexFile, that lead into one log file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
 
+from reput import io
 from reput.base import Finding, Progress, Runner, SerialRunner, StoreConfig, silent
+from reput.engine import rebuild
 from reput.engine.check.checking.checked_store import CheckedStore, Unread, look_at
 from reput.engine.check.checking.checkpoint import checkpoint_findings
 from reput.engine.check.checking.config_files import config_findings
 from reput.engine.check.checking.quick_check import quick_findings
 from reput.engine.check.checking.tally import sampled
 from reput.errors import UsageError
+from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.io import Location
 
 CHECK_SCHEMA = "reput-check/1"
@@ -84,3 +88,18 @@ def _findings(
     from reput.engine.check.checking.full_check import FullCheck
 
     yield from FullCheck(store, runner, progress).run()
+
+
+@cache
+def warm_up() -> None:
+    """Check a newly rebuilt store of three messages, before workers need the kernels: once, not in each worker.
+
+    See `reput.engine.rebuild.warm_up`.
+    """
+    small = rebuild.SMALL
+    with io.Scratch.file(COMMIT_LOG_FOLDER, offset_file_name(0), rebuild.small_log()) as folder:
+        rebuild.rebuild_store(SerialRunner(), folder, config=small)
+        for finding in check_store(folder, config=small):
+            raise RuntimeError(
+                f"reput's check is broken: it reports a problem in a new store: {finding}"
+            )

@@ -14,7 +14,7 @@ from typing import Any
 from reput.base import Closing, Report, Severity
 from reput.core import NamedStore
 from reput.errors import StoreNotFoundError, UsageError
-from reput.format.json_budget import parse_json
+from reput.format.untrusted_json import parse_json
 from reput.io import DISK, FileReader, FileWriter, locked
 
 _SCHEMA = 2

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from reput.base import face
 
 if TYPE_CHECKING:
-    from reput.wings.lakes.api import compact_table as compact_table
     from reput.wings.lakes.api import export as export
     from reput.wings.lakes.body_decoders import BodyDecoder as BodyDecoder
     from reput.wings.lakes.body_decoders import json_text_of as json_text_of

@@ -34,7 +34,8 @@ from reput.engine.rebuild import damage_lines
 from reput.engine.stores import Chosen
 from reput.errors import UsageError
 from reput.format.message_fields import FIELDS
-from reput.wings.lakes import ExportRequest, compact_table, export
+from reput.wings.lakes import ExportRequest, export
+from reput.wings.lakes.api import compact_table
 
 _ORIGINS = [field.name for field in FIELDS if field.group == "origin"]
 _EXAMPLES = (

@@ -18,7 +18,7 @@ import pyarrow as pa
 from reput.base import first_line
 from reput.core import ReadMark
 from reput.errors import ReputError, StoreAccessError, StoreLockedError
-from reput.format.json_budget import parse_json
+from reput.format.untrusted_json import parse_json
 from reput.wings.lakes.body_shape import BodyShape, Widenings
 from reput.wings.lakes.data_file import DataFile, RowTally, total_of
 from reput.wings.lakes.request import ExportRequest

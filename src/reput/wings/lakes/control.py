@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 
 from reput.base import Progress, Runner
 from reput.errors import StoreAccessError, StoreError, UsageError, explained
-from reput.format.json_budget import parse_json
+from reput.format.untrusted_json import parse_json
 from reput.io import DISK, AnchoredRunner, FileReader, Location, PlacedRunner, StagedFiles, locked
 from reput.wings.lakes.commit import Commit, Destination, FolderDestination, Staged, understood
 from reput.wings.lakes.lake_bucket import CONTROL_FOLDER, LakeBucket

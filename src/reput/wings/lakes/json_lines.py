@@ -23,7 +23,7 @@ from reput.core import LogListing, ReadMark, ScanBuffers, ScannedPiece
 from reput.engine.messages import ALL_COLUMNS, log_lines
 from reput.engine.tables import ReadTask
 from reput.errors import StoreAccessError, UsageError, explained
-from reput.format.json_budget import parse_json
+from reput.format.untrusted_json import parse_json
 from reput.io import DISK, FileReader, locked
 from reput.wings.lakes.commit import State, understood
 from reput.wings.lakes.planning import check_apart, extents_of, plan_of

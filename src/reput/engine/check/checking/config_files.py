@@ -25,7 +25,7 @@ from reput.format.file_names import (
     TOPIC_QUEUE_MAPPING_FILE,
     TOPICS_FILE,
 )
-from reput.format.java_json import parse_java_json
+from reput.format.untrusted_json import parse_java_json
 from reput.io import FileReader
 
 # Larger files are not read: a quick check must stay quick.

@@ -26,7 +26,7 @@ from typing import Any
 
 from reput.core import facts_of
 from reput.errors import StoreChangedError, StoreError, StoreNotFoundError, explained, refused_link
-from reput.format.json_budget import parse_json
+from reput.format.untrusted_json import parse_json
 from reput.io import DISK, FileReader, locked
 
 SUFFIX = ".reput-repair"

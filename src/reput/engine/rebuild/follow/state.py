@@ -18,7 +18,7 @@ from reput.base import StoreConfig
 from reput.core import facts_of
 from reput.errors import StoreError, UsageError
 from reput.format.file_names import CHECKPOINT_FILE, CONSUME_QUEUE_FOLDER, INDEX_FOLDER
-from reput.format.json_budget import parse_json
+from reput.format.untrusted_json import parse_json
 from reput.io import DISK, Disk, FileReader, locked
 
 STATE_FILE = ".reput-follow"

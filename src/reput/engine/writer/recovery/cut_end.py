@@ -52,7 +52,7 @@ from reput.format.file_names import (
     LOCK_FILE,
     OWNER_FILE,
 )
-from reput.format.json_budget import parse_json
+from reput.format.untrusted_json import parse_json
 from reput.io import Disk, FileReader, data_runs
 
 CutReason = Literal["asked", "power_cut", "remains", "record_crc"]

@@ -41,7 +41,7 @@ from reput.format.file_names import (
     parse_offset_file_name,
 )
 from reput.format.index_file import HEADER_BYTES, decode_header
-from reput.format.json_budget import parse_json
+from reput.format.untrusted_json import parse_json
 from reput.io import Disk, FileReader
 from reput.kernels.entry_checks import written_entries
 

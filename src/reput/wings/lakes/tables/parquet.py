@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from reput.errors import UsageError, explained
-from reput.format.json_budget import parse_json
+from reput.format.untrusted_json import parse_json
 from reput.io import DISK, FileReader, Parquet, resolve
 from reput.wings.lakes.body_shape import NUMBERS
 from reput.wings.lakes.commit import Commit, Staged, State, understood

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 from reput.errors import FormatError, StoreNotFoundError
 from reput.format.file_names import CONFIG_FOLDER
-from reput.format.java_json import parse_java_json
-from reput.format.json_budget import MOST_JSON_BYTES
+from reput.format.untrusted_json import MOST_JSON_BYTES, parse_java_json
 from reput.io import Disk, FileReader
 
 Parsed = TypeVar("Parsed")

@@ -22,9 +22,9 @@ from reput.errors import FormatError, MessageNotFoundError, MessageRefusedError,
 from reput.format.commit_log import MessageExt
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
 from reput.format.file_names import DELAY_OFFSET_FILE
-from reput.format.java_json import number_map_file
 from reput.format.properties import HALF_TOPICS, SCHEDULE_TOPIC
 from reput.format.real_queue import held_queue
+from reput.format.untrusted_json import number_map_file
 from reput.wings.serve.broker.config_file import ConfigFile
 from reput.wings.serve.broker.offsets import numbers
 from reput.wings.serve.broker.sending import copied

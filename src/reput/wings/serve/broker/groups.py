@@ -16,7 +16,7 @@ from reput.base import now_ms
 from reput.core import GROUP_DATABASES, settings_in_rocksdb
 from reput.errors import FormatError
 from reput.format.file_names import SUBSCRIPTION_GROUP_FILE
-from reput.format.java_json import java_json_file
+from reput.format.untrusted_json import java_json_file
 from reput.wings.serve.broker.config_file import ConfigFile
 from reput.wings.serve.broker.limits import LimitError, Limits, NameRefusedError, check_name
 

@@ -23,7 +23,6 @@ from reput.format.file_names import (
     ROCKSDB_OFFSETS_FOLDER,
     ROCKSDB_SINGLE_FOLDER,
 )
-from reput.format.java_json import number_maps_file
 from reput.format.properties import lite_topic_of
 from reput.format.rocksdb_config import (
     FAMILY,
@@ -33,6 +32,7 @@ from reput.format.rocksdb_config import (
     decode_offset_v2,
     decode_offsets_v1,
 )
+from reput.format.untrusted_json import number_maps_file
 from reput.io import RocksFolder
 from reput.wings.serve.broker.config_file import ConfigFile
 from reput.wings.serve.broker.limits import LimitError, Limits, check_name

@@ -18,7 +18,6 @@ from reput.base import now_ms
 from reput.core import TOPIC_DATABASES, AnyStore, settings_in_rocksdb
 from reput.errors import FormatError
 from reput.format.file_names import TOPICS_FILE
-from reput.format.java_json import java_json_file
 from reput.format.pop import REVIVE_TOPIC_PREFIX
 from reput.format.properties import (
     BENCHMARK_TOPIC,
@@ -36,6 +35,7 @@ from reput.format.properties import (
     TIMER_TOPIC,
     TRACE_TOPIC,
 )
+from reput.format.untrusted_json import java_json_file
 from reput.wings.serve.broker.config_file import ConfigFile
 from reput.wings.serve.broker.limits import LimitError, Limits
 from reput.wings.serve.broker.offsets import numbers

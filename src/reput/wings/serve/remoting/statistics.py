@@ -12,8 +12,8 @@ import msgspec
 from reput.base import now_ms, usable_cpus
 from reput.errors import MessageNotFoundError, StoreAccessError
 from reput.format.file_names import COMMIT_LOG_FOLDER
-from reput.format.java_json import number_map_file
 from reput.format.properties import SCHEDULE_TOPIC, SYSTEM_TOPICS, TRACE_TOPIC
+from reput.format.untrusted_json import number_map_file
 from reput.io import Disk
 from reput.wings.serve.broker.broker import MASTER_ID, ServedBroker
 from reput.wings.serve.broker.delays import delay_offsets
