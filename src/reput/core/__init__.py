@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from reput.core.log.archived import continues as continues
     from reput.core.log.dispatch_batch import DispatchBatch as DispatchBatch
     from reput.core.log.dispatch_batch import DispatchRequest as DispatchRequest
+    from reput.core.log.dispatch_batch import EntriesOfQueue as EntriesOfQueue
     from reput.core.log.dispatch_batch import Queue as Queue
     from reput.core.log.dispatch_batch import QueueEntries as QueueEntries
     from reput.core.log.ends import LogEnds as LogEnds

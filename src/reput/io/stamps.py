@@ -60,10 +60,13 @@ class Stamp(NamedTuple):
     def present(cls, path: str) -> Stamp | None:
         """Return the current stamp of a file, to find out whether facts from an earlier read still hold.
 
-        Return None if the file has just changed. A further change might then not alter the stamp, because two changes
-        within a tick of the clock get the same time. Raises OSError.
+        Return None if the file is missing or has just changed. A further change might then not alter the stamp, because
+        two changes within a tick of the clock get the same time.
         """
-        status = os.stat(path)
+        try:
+            status = os.stat(path)
+        except OSError:
+            return None
         return _stamp(status) if time.time_ns() - status.st_ctime_ns >= _TICK_NS else None
 
     @classmethod

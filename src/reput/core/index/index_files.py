@@ -296,16 +296,8 @@ def _as_it_is(file: IndexFileReader) -> _Judged:
     The file's stamp (inode, size, change time) is taken before the item count is read. If an item is added between
     these two steps, the file's next stamp will differ, so the file will be judged again.
     """
-    stamp = _stamp(file.path) if file.storage.is_local else Stamp()
+    stamp = Stamp.present(file.path) if file.storage.is_local else Stamp()
     return _Judged(file, file.next_item - 1, stamp)
-
-
-def _stamp(path: str) -> Stamp | None:
-    """Return a file's stamp, or None if the file has just changed or is missing."""
-    try:
-        return Stamp.present(path)
-    except OSError:
-        return None
 
 
 _SECOND = 2

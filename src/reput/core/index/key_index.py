@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from reput.base import Finding, Kind
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
-from reput.errors import FormatError
+from reput.errors import FormatError, StoreError
 from reput.format.index_file import HashedTopics, index_key, key_hash
 
 # Only for annotations: loading NumPy would slow down every small query.
@@ -89,6 +90,25 @@ class Candidate(NamedTuple):
 
     physical_offset: int
     key_hash: int
+
+
+_StoreErrorT = TypeVar("_StoreErrorT", bound=StoreError)
+
+
+def next_candidates(
+    candidates: Iterator[Candidate], count: int, expected: type[_StoreErrorT]
+) -> tuple[list[Candidate], _StoreErrorT | None]:
+    """Return up to `count` candidates, and the expected error that ended the iteration, if any.
+
+    So callers can use the candidates before the error, and then raise it.
+    """
+    ahead: list[Candidate] = []
+    try:
+        for candidate in islice(candidates, count):
+            ahead.append(candidate)
+    except expected as error:
+        return ahead, error
+    return ahead, None
 
 
 class KeyHashes(Collection[int]):

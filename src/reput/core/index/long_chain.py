@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from reput.core.index.entries import IndexEntries
-from reput.core.index.key_index import Candidate, CandidateArrays
+from reput.core.index.key_index import Candidate, CandidateArrays, next_candidates
 from reput.core.index.reader import OFFSET_MAX, IndexFileReader
 from reput.core.log.offset_range import OffsetRange
 from reput.errors import StoreError
@@ -62,21 +61,15 @@ def in_arrays(candidates: Iterator[Candidate]) -> Iterator[CandidateArrays]:
 
     If `candidates` raises a StoreError, the candidates before the error are yielded, and then the error is raised.
     """
-    error: StoreError | None = None
     is_more = True
     while is_more:
-        batch: list[Candidate] = []
-        try:
-            for candidate in islice(candidates, _PIECE):
-                batch.append(candidate)
-        except StoreError as raised:
-            error = raised
+        batch, error = next_candidates(candidates, _PIECE, StoreError)
         is_more = len(batch) == _PIECE
         if batch:
             offsets, hashes = zip(*batch, strict=True)
             yield CandidateArrays(np.array(offsets, np.int64), np.array(hashes, np.int32))
-    if error is not None:
-        raise error
+        if error is not None:
+            raise error
 
 
 def _parts(

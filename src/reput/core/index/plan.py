@@ -276,12 +276,7 @@ class Planner:
     def _stamp(self, file: CommitLogFile) -> Stamp | None:
         """Return a file's stamp, or None if the file has just changed or is missing."""
         # Remote files have no stamps, and are treated as unchanged.
-        if "://" in file.path:
-            return Stamp()
-        try:
-            return Stamp.present(file.path)
-        except OSError:
-            return None
+        return Stamp() if "://" in file.path else Stamp.present(file.path)
 
     def _read(self, start: int, stop: int) -> Segment:
         segment = self._kept.get((start, stop))

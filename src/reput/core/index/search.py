@@ -7,7 +7,13 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from reput.base import Finding
-from reput.core.index.key_index import Candidate, IndexPart, StaleEntryError, UntrustedIndexError
+from reput.core.index.key_index import (
+    Candidate,
+    IndexPart,
+    StaleEntryError,
+    UntrustedIndexError,
+    next_candidates,
+)
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.record import KeyedRecord, LocatedRecord
@@ -72,12 +78,7 @@ class IndexSearch:
         """Yield the candidates. Their records are requested in advance, in batches of growing size."""
         count, error = 1, None
         while error is None:
-            ahead: list[Candidate] = []
-            try:
-                for candidate in islice(candidates, count):
-                    ahead.append(candidate)
-            except UntrustedIndexError as raised:
-                error = raised
+            ahead, error = next_candidates(candidates, count, UntrustedIndexError)
             if not ahead and error is None:
                 return
             self._log.announce(candidate.physical_offset for candidate in ahead)
@@ -90,15 +91,11 @@ class IndexSearch:
     ) -> Iterator[Candidate]:
         """Yield the candidates. If there are many, skip those known to be outside the window."""
         yield from islice(candidates, _READ_FIRST)
-        ahead: list[Candidate] = []
-        try:
-            for candidate in islice(candidates, _FEW):
-                ahead.append(candidate)
-        except UntrustedIndexError:
+        ahead, error = next_candidates(candidates, _FEW, UntrustedIndexError)
+        if error is not None or len(ahead) < _FEW:
             yield from ahead
-            raise
-        if len(ahead) < _FEW:
-            yield from ahead
+            if error is not None:
+                raise error
             return
         # Imported only here: loading the kernels takes as long as reading a few thousand records.
         from reput.core.index.window_search import to_be_read

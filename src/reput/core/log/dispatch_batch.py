@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +41,15 @@ class QueueEntries(NamedTuple):
     """
 
     bounds: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    queue_offset: npt.NDArray[np.int64]
+
+
+class EntriesOfQueue(NamedTuple):
+    """The entries of one queue in a batch: number and name of the queue, and the columns of QueueEntries."""
+
+    number: int
+    queue: Queue
     rows: npt.NDArray[np.int64]
     queue_offset: npt.NDArray[np.int64]
 
@@ -172,3 +182,12 @@ class DispatchBatch:
         rows, queue_offset = np.empty(room, np.int64), np.empty(room, np.int64)
         count = group_entries(self.messages, self.multi, bounds, rows, queue_offset)
         return QueueEntries(bounds, rows[:count], queue_offset[:count])
+
+    def by_queue(self) -> Iterator[EntriesOfQueue]:
+        """Yield the entries of each queue that has any in the batch."""
+        bounds, rows, queue_offset = self.queue_entries()
+        for number, (start, stop) in enumerate(pairwise(bounds.tolist())):
+            if start < stop:
+                yield EntriesOfQueue(
+                    number, self.queues[number], rows[start:stop], queue_offset[start:stop]
+                )

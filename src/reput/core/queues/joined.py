@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from reput.core.queues.kinds import QueueKind
 from reput.core.queues.queue_index import LostEntriesError, QueueIndex, QueueReader
-from reput.core.queues.store_queues import open_queues
+from reput.core.queues.store_queues import JoinedQueues, open_queues
 from reput.errors import MessageNotFoundError
 from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry
 from reput.io import ArchiveStorage
 
 
-class ContinuedQueues:
+class ContinuedQueues(JoinedQueues):
     """A QueueIndex of a store and its archive.
 
     Entries of messages that are older than the store's log come from the archive.
@@ -27,8 +27,8 @@ class ContinuedQueues:
 
         `begin` returns the physical offset at which the store's log currently begins. `archive` returns the archive.
         """
+        super().__init__([newer])
         self._newer, self._archive, self._begin = newer, archive, begin
-        self.folder = newer.folder
         self._opened: tuple[ArchiveStorage, QueueIndex] | None = None
 
     def _older(self) -> QueueIndex:
@@ -37,13 +37,8 @@ class ContinuedQueues:
             self._opened = archive, open_queues(archive.root, archive)
         return self._opened[1]
 
-    def topics(self) -> list[str]:
-        """Return the topics that have a queue, sorted. Raises StoreAccessError."""
-        return sorted({*self._newer.topics(), *self._older().topics()})
-
-    def list(self, topic: str | None = None) -> list[tuple[str, int]]:
-        """Return (topic, queue id) of every queue, or of the queues of a topic, sorted. Raises StoreAccessError."""
-        return sorted({*self._newer.list(topic), *self._older().list(topic)})
+    def _indexes(self) -> Sequence[QueueIndex]:
+        return self._newer, self._older()
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
         """Return one queue. Raises StoreAccessError, and MessageNotFoundError for an unknown queue."""

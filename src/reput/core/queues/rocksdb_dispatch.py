@@ -36,12 +36,8 @@ class DispatchedEntries(NamedTuple):
 
 def dispatched_entries(batch: DispatchBatch) -> Iterator[DispatchedEntries]:
     """Yield the entries of a batch by queue. The batch must have been scanned with `rocksdb_rules`."""
-    grouped, messages = batch.queue_entries(), batch.messages
-    for number, queue in enumerate(batch.queues):
-        begin, end = int(grouped.bounds[number]), int(grouped.bounds[number + 1])
-        if begin == end:
-            continue
-        rows, queue_offset = messages[grouped.rows[begin:end]], grouped.queue_offset[begin:end]
+    for number, queue, numbers, queue_offset in batch.by_queue():
+        rows = batch.messages[numbers]
         if not queue.topic.startswith(LMQ_PREFIX):
             # INNER_MULTI_DISPATCH of a message may name further queues. In RocksDB, the message has entries only in its
             # own queue and in further queues that are light queues.

@@ -183,21 +183,16 @@ class ConsumeQueueSetWriter(QueueSetWriter):
 
         A topic that is not a valid folder name gets no ConsumeQueue. Only a damaged log has such topics.
         """
-        entries = batch.queue_entries()
-        bounds = entries.bounds.tolist()
         grown = []
-        for number, name in enumerate(batch.queues):
-            start, stop = bounds[number], bounds[number + 1]
-            queue = self._queue(name) if start < stop else None
+        for number, name, rows, offsets in batch.by_queue():
+            queue = self._queue(name)
             if queue is None:
                 continue
-            before, part = queue.position, slice(start, stop)
-            messages, rows = batch.messages, entries.rows[part]
+            before, messages = queue.position, batch.messages
             if self._extensions is not None and isinstance(queue, ConsumeQueueWriter):
                 messages = self._with_units(name, queue, messages[rows], number)
                 # `messages` now contains only this queue's messages, so use all its rows.
                 rows = np.arange(len(messages))
-            offsets = entries.queue_offset[part]
             self._try(partial(queue.append, messages, rows, offsets, self.lost), "a ConsumeQueue")
             if queue.position != before:
                 with self._lock:

@@ -204,13 +204,16 @@ class JoinedQueues:
         self._parts = parts
         self.folder = parts[0].folder
 
+    def _indexes(self) -> Sequence[QueueIndex]:
+        return self._parts
+
     def topics(self) -> list[str]:
         """Return the topics that have a queue, sorted. Raises StoreAccessError."""
-        return sorted({topic for part in self._parts for topic in part.topics()})
+        return sorted({topic for part in self._indexes() for topic in part.topics()})
 
     def list(self, topic: str | None = None) -> list[tuple[str, int]]:
         """Return (topic, queue id) of every queue, or of the queues of a topic, sorted. Raises StoreAccessError."""
-        return sorted({queue for part in self._parts for queue in part.list(topic)})
+        return sorted({queue for part in self._indexes() for queue in part.list(topic)})
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
         """Return one queue. Raises StoreAccessError, and MessageNotFoundError for an unknown queue."""

@@ -73,24 +73,17 @@ def write_batch_queues(
                 place, file_bytes, size_of, end.entries, position, end.max_physical_offset
             )
         for batch in batches(_FIELDS):
-            for number, queue in enumerate(batch.queues):
+            for _, queue, rows, numbers in batch.by_queue():
                 if queue in pack:
                     if queue not in queues:
                         place = queue_folder(folder, *queue)
                         queues[queue] = BatchQueueWriter(place, file_bytes, size_of)
-                    left_out = _append(batch, number, queues[queue])
+                    count = queues[queue].append(batch.messages, rows, numbers)
+                    # A message gets no entry if one with a higher physical offset precedes.
                     # The old entries of a queue have been counted.
-                    unplaced += 0 if queue in matchings else left_out
+                    unplaced += 0 if queue in matchings else len(rows) - count
     for queue, writer in queues.items():
         writer.close(sync=True)
         if writer.position is None:
             DISK.remove_tree(queue_folder(folder, *queue))
     return sum(writer.count for writer in queues.values()), unplaced, old_entries
-
-
-def _append(batch: DispatchBatch, number: int, writer: BatchQueueWriter) -> int:
-    """Append a queue's messages; return how many got no entry, because one with a higher physical offset precedes."""
-    grouped = batch.queue_entries()
-    place = slice(int(grouped.bounds[number]), int(grouped.bounds[number + 1]))
-    count = writer.append(batch.messages, grouped.rows[place], grouped.queue_offset[place])
-    return place.stop - place.start - count

@@ -76,18 +76,14 @@ def write_extended_queues(
     DISK.create_folder(new / EXTENSION_FOLDER)
     with closing(ConsumeQueueSetReader(store, storage)) as old:
         for batch in batches(_FIELDS):
-            grouped = batch.queue_entries()
-            for number, queue in enumerate(batch.queues):
-                place = slice(grouped.bounds[number], grouped.bounds[number + 1])
-                if queue not in pack or place.start == place.stop:
+            for number, queue, rows, queue_offset in batch.by_queue():
+                if queue not in pack:
                     continue
                 if queue not in queues:
                     start = (begun or {}).get(queue)
                     queues[queue] = _ExtendedQueue(new, queue, config, old, start)
-                count += queues[queue].append(
-                    batch, number, grouped.rows[place], grouped.queue_offset[place], lost_ranges
-                )
-                total += int(place.stop - place.start)
+                count += queues[queue].append(batch, number, rows, queue_offset, lost_ranges)
+                total += len(rows)
     for writer in queues.values():
         writer.close()
     return count, total - count, sum(writer.blanks for writer in queues.values())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from posixpath import join
 from typing import NamedTuple
@@ -356,9 +355,9 @@ _KINDS = (CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER)
 def _compare(batches: Batches, old: dict[Queue, OldQueue]) -> dict[Queue, ConsumeQueueWriter]:
     """Compare the old queues with all messages in `batches`, and return writers that append to these queues."""
     for batch in batches(_QUEUE_FIELDS):
-        for number, name in enumerate(batch.queues):
-            if name in old:
-                old[name].compare(batch, number)
+        for entries in batch.by_queue():
+            if entries.queue in old:
+                old[entries.queue].compare(batch, entries)
     return {name: queue.finish() for name, queue in old.items()}
 
 
@@ -381,20 +380,16 @@ def _append(
     Return two counts: of the appended entries, and of all entries of these queues in the batch. An entry is not
     appended if the queue already has this entry, or if the entry's queue offset lies before the queue's end.
     """
-    entries = batch.queue_entries()
     count = total = 0
-    bounds = entries.bounds.tolist()
-    for number, (start, stop) in enumerate(pairwise(bounds)):
-        queue = writer_of(batch.queues[number]) if start < stop else None
+    for _, name, rows, queue_offset in batch.by_queue():
+        queue = writer_of(name)
         if queue is None:
             continue
-        rows, queue_offset = entries.rows[start:stop], entries.queue_offset[start:stop]
         if last_messages is None:
             count += queue.append(batch.messages, rows, queue_offset, lost)
         else:
-            last = last_messages[batch.queues[number]]
-            count += last.append(queue, batch.messages[rows], queue_offset, lost)
-        total += stop - start
+            count += last_messages[name].append(queue, batch.messages[rows], queue_offset, lost)
+        total += len(rows)
     return count, total
 
 

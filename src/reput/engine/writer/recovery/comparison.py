@@ -384,21 +384,16 @@ class Comparison:
     ) -> None:
         if placed is not None:
             piece.elsewhere += placed.elsewhere
-        entries = batch.queue_entries()
-        bounds = entries.bounds.tolist()
         unread = [*piece.unread(), *piece.elsewhere]
-        for number, name in enumerate(batch.queues):
-            place = slice(bounds[number], bounds[number + 1])
-            if place.start == place.stop or not is_folder_name(name.topic):
+        for entries in batch.by_queue():
+            name = entries.queue
+            if not is_folder_name(name.topic):
                 continue
             matching = self._matching(name)
             part = piece.queues.get(name)
             if part is None:
                 part = piece.queues[name] = matching.begin(piece.start)
-            matching.compare(
-                part, batch, entries.rows[place], entries.queue_offset[place], scanned, unread,
-                placed,
-            )  # fmt: skip
+            matching.compare(part, batch, entries, scanned, unread, placed)
 
     def _compare_index(
         self,

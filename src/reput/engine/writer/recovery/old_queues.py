@@ -19,6 +19,7 @@ from reput.core import (
     ConsumeQueueSetReader,
     ConsumeQueueWriter,
     DispatchBatch,
+    EntriesOfQueue,
     OffsetRange,
     Queue,
     offset_entries,
@@ -145,22 +146,12 @@ class OldQueue:
         self._part = self._matching.start(log.begin)
         self.kept = self.blanks = self.unplaced = self.older = 0
 
-    def compare(self, batch: DispatchBatch, number: int) -> None:
-        """Compare the old entries with a batch's messages of this queue, which has the number `number` in the batch.
-
-        Batches without messages of the queue may be omitted.
-        """
-        entries = batch.queue_entries()
-        place = slice(int(entries.bounds[number]), int(entries.bounds[number + 1]))
-        if place.start == place.stop:
-            return
+    def compare(self, batch: DispatchBatch, entries: EntriesOfQueue) -> None:
+        """Compare the old entries with a batch's messages of this queue. Batches without any may be omitted."""
         scanned, placed = self._batches.next(batch)
         if placed is not None:
             self._elsewhere += placed.elsewhere
-        self._matching.compare(
-            self._part, batch, entries.rows[place], entries.queue_offset[place], scanned, self._lost,
-            placed,
-        )  # fmt: skip
+        self._matching.compare(self._part, batch, entries, scanned, self._lost, placed)
 
     @property
     def _lost(self) -> list[OffsetRange]:
@@ -213,15 +204,10 @@ def old_batches(
     for batch in batches() if matchings else ():
         scanned, placed = placing.next(batch)
         unread += [] if placed is None else placed.elsewhere
-        grouped = batch.queue_entries()
-        for number, queue in enumerate(batch.queues):
-            if queue in matchings:
-                place = slice(int(grouped.bounds[number]), int(grouped.bounds[number + 1]))
-                matching, part = matchings[queue]
-                matching.compare(
-                    part, batch, grouped.rows[place], grouped.queue_offset[place], scanned, unread,
-                    placed,
-                )  # fmt: skip
+        for entries in batch.by_queue():
+            if entries.queue in matchings:
+                matching, part = matchings[entries.queue]
+                matching.compare(part, batch, entries, scanned, unread, placed)
     compared = {}
     for queue, (matching, part) in matchings.items():
         matching.skip_to(part, log.end, unread)

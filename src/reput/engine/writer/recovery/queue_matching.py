@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.base import Finding, Kind
-from reput.core import DispatchBatch, OffsetRange, Queue, is_light
+from reput.core import DispatchBatch, EntriesOfQueue, OffsetRange, Queue, is_light
 from reput.engine.compare import (
     Offsets,
     Placement,
@@ -209,8 +209,7 @@ class QueueMatching:
         self,
         part: QueuePart,
         batch: DispatchBatch,
-        rows: npt.NDArray[np.int64],
-        queue_offsets: Offsets,
+        of_queue: EntriesOfQueue,
         scanned: OffsetRange,
         unread: Sequence[OffsetRange],
         placed: Placement | None,
@@ -220,12 +219,12 @@ class QueueMatching:
         Args:
             part: Receives the result.
             batch: The batch that contains the messages.
-            rows: Rows of this queue's messages in the batch.
-            queue_offsets: The queue offsets that these messages state.
+            of_queue: The messages of this queue.
             scanned: Log range of the batch.
             unread: Unreadable ranges within it, and ranges in which records state a wrong physical offset.
             placed: Which messages are at the physical offset that they state; None if all are.
         """
+        rows, queue_offsets = of_queue.rows, of_queue.queue_offset
         if placed is not None:
             good = placed.is_good[rows]
             self._leave_misplaced(part, rows[~good], queue_offsets[~good], placed)
