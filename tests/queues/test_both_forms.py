@@ -195,6 +195,16 @@ def test_repair_keeps_both(store: Path) -> None:
     assert (items(store), queue_files(store)) == before
 
 
+def test_an_erasure_keeps_both(store: Path, tmp_path: Path) -> None:
+    delete_queues(store, "B")
+    erased = tmp_path / "erased"
+    report = reput.erase(store, erased, topics=["A"], reason="test")
+    assert [part.messages for part in report.messages] == [50]
+    assert topics_in_rocksdb(erased) == {"A", "Lite"}
+    assert {name.split("/")[0] for name in queue_files(erased)} == set(TOPICS)
+    assert kinds(checked(erased)) == set()
+
+
 def test_a_database_of_its_own_folder_stays_there(store: Path, tmp_path: Path) -> None:
     other = store / "consumequeue_rocksdb"
     other.mkdir()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from reput.base import Progress, Runner, SerialRunner, Severity, StoreConfig, silent
-from reput.core import COMPACTION_LOGS, CommitLogFile, StoreFacts
+from reput.core import BOTH, COMPACTION_LOGS, CommitLogFile, StoreFacts
 from reput.engine.check import check_store
 from reput.engine.rebuild import rebuild_store
 from reput.errors import StoreError, UsageError
@@ -181,7 +181,11 @@ class StoreCopy:
 
     def _rebuild(self) -> None:
         config: StoreConfig = self._facts.config
-        rebuild_store(self._runner, self._new, config=config, progress=self._progress)
+        has_both = self._facts.queue_form is not None and self._facts.has_queue_files
+        rebuild_store(
+            self._runner, self._new, config=config, progress=self._progress,
+            queues=BOTH if has_both else None,
+        )  # fmt: skip
 
     def _check(self) -> None:
         for finding in check_store(
