@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -77,3 +78,23 @@ def test_proofs_list_the_log_once(
         operation(store, Counts())
         costs.append(count(partial(operation, store)))
     assert max(exponents(sizes, costs).values()) <= MOST, costs
+
+
+def _put(folder: Path, queues: int) -> Counts:
+    def put(_: Counts) -> None:
+        with reput.open_store(folder, mode="rw") as store:
+            store.put(reput.Message("T0", b"x", queue_id=0))
+
+    one_log_file = replace(config(items=1000), commit_log_file_bytes=1 << 20)
+    with reput.open_store(folder, mode="rw", config=one_log_file) as store:
+        store.put_many(reput.Message(f"T{n}", b"x", queue_id=0) for n in range(queues))
+    put(Counts())  # Compile kernels.
+    return count(put)
+
+
+def test_a_put_opens_its_own_queue_alone(tmp_path: Path) -> None:
+    few, many = (_put(tmp_path / str(queues), queues) for queues in (20, 200))
+    assert many.of_each["open"] == few.of_each["open"]
+    # What finds that the other queues have not changed.
+    assert (many.calls - few.calls) / 180 <= 12
+    assert (many.lines - few.lines) / 180 <= 1000

@@ -596,17 +596,17 @@ def refuse_links(root: Path, names: Iterable[str], allowed: Path | None = None) 
             # This link may be followed. But the folder to which it leads must not contain links.
             path = allowed
         if path.is_dir():
-            _refuse_below(path)
+            _refuse_below(str(path))
 
 
-def _refuse_below(folder: Path) -> None:
+def _refuse_below(folder: str) -> None:
     with explained(folder, "be read"), os.scandir(folder) as entries:
         below = []
         for entry in entries:
             if entry.is_symlink():
                 raise refused_link(Path(entry.path))
             if entry.is_dir(follow_symlinks=False):
-                below.append(Path(entry.path))
+                below.append(entry.path)
     for path in below:
         _refuse_below(path)
 

@@ -251,11 +251,17 @@ class QueueTail:
     def _entries_back(self, topic: str, queue_id: int, check: bool) -> Iterator[QueuedEntry]:
         """Yield the entries of a queue that have not expired, newest first."""
         queue = self._store.queues.queue(topic, queue_id)
-        least, stop = self._bounds(topic, queue_id)
-        step = _FIRST_ENTRIES
         # Queue offset of the entry after the current one in the queue. The loop reads entries newest first, so it has
         # already read that entry. None at the queue's end, or if that entry is lost.
         newer: int | None = None
+        has_window = self._begin is not None or self._end is not None
+        # Most of thousands of queues are only asked for their newest entry.
+        if not check and not has_window and (newest := self._newest(queue)) is not None:
+            newer, last = newest
+            yield QueuedEntry(*last, topic, queue_id, newer)
+        least, stop = self._bounds(topic, queue_id)
+        stop = stop if newer is None else newer
+        step = _FIRST_ENTRIES
         while least < stop:
             start = max(stop - step, least)
             # An item with None in place of an entry marks lost entries.
@@ -295,6 +301,18 @@ class QueueTail:
         # The file has expired meanwhile.
         except MessageNotFoundError:
             return
+
+    def _newest(self, queue: QueueReader) -> tuple[int, ConsumeQueueEntry] | None:
+        """Return a queue's last entry and its queue offset, with few reads.
+
+        None if only a search of the whole queue shows the last entry that has not expired.
+        """
+        with suppress(StoreError):
+            stop = queue.max_queue_offset()
+            for number, entry in queue.numbered(stop - 1, stop):
+                if entry != PRE_BLANK and entry.physical_offset >= self._log.min_offset:
+                    return number, entry
+        return None
 
     def _check_order(
         self,
@@ -448,12 +466,15 @@ class LogTail:
         self._log.refresh()
         entries = self._entries()
         newest = next(entries, None)
-        dispatched = self._dispatched_end(chain(() if newest is None else (newest,), entries))
+        entries = filter(self._leads_to_record, chain(() if newest is None else (newest,), entries))
+        # The newest message that is both in a ConsumeQueue and in the log.
+        last = next(entries, None)
+        dispatched = self._log.min_offset if last is None else last.physical_offset + last.size
         records = self._behind(dispatched, count)
         self._check_end(-1 if newest is None else newest.physical_offset)
         missing = count - len(records)
-        if missing > 0 and dispatched > self._log.min_offset:
-            records = self._before(dispatched, missing) + records
+        if missing > 0 and last is not None:
+            records = self._before(dispatched, missing, chain((last,), entries)) + records
         self._report_bad_bodies(records)
         if count > 0:
             self._report_uncovered(records[0].physical_offset if len(records) == count else None)
@@ -578,14 +599,16 @@ class LogTail:
         self.damage += [lost for lost in self._log.holes() if lost.start >= start]
         return records
 
-    def _before(self, stop: int, count: int) -> list[LocatedRecord]:
+    def _before(
+        self, stop: int, count: int, entries: Iterable[QueuedEntry]
+    ) -> list[LocatedRecord]:
         """Return the last `count` messages before `stop`, oldest first.
 
-        `stop` is the end of the newest dispatched message, so queues and IndexFiles can lead to the messages.
+        `stop` is the end of the newest dispatched message, so queues and IndexFiles can lead to the messages. `entries`
+        are those of the dispatched messages, newest first.
         """
         if self._filter == _ALL_OF_LOG:
-            entries = islice(filter(self._leads_to_record, self._entries()), count)
-            offsets = [entry.physical_offset for entry in entries]
+            offsets = [entry.physical_offset for entry in islice(entries, count)]
             # If the queues have fewer than `count` entries, the log may still have more messages, so walk all of it.
             start = offsets[-1] if len(offsets) == count else self._log.min_offset
             walk = LogWalk(self._log, start, stop)
@@ -711,15 +734,6 @@ class LogTail:
     def _report(self, queues: QueueTail) -> None:
         self.damage += queues.damage
         queues.damage.clear()
-
-    def _dispatched_end(self, entries: Iterable[QueuedEntry]) -> int:
-        """Return the end of the newest message that is both in a ConsumeQueue and in the log.
-
-        `entries` are those of all queues, newest first.
-        """
-        for entry in filter(self._leads_to_record, entries):
-            return entry.physical_offset + entry.size
-        return self._log.min_offset
 
     def _entries(self) -> Iterator[QueuedEntry]:
         """Yield entries of all queues, newest first, one per message."""

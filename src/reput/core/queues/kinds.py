@@ -138,7 +138,7 @@ def check_topic(topic: str) -> None:
 def queue_folder(queues: Path, topic: str, queue_id: int) -> Path:
     """Return the folder of a queue's files below `queues`. Raises StoreError for a topic that cannot name a folder."""
     check_topic(topic)
-    return queues / topic / str(queue_id)
+    return queues / f"{topic}/{queue_id}"
 
 
 def is_light(topic: str) -> bool:

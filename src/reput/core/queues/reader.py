@@ -250,9 +250,7 @@ class ConsumeQueueReader:
         """Return the position after the last written entry. Gaps before this entry are ignored."""
         for file in reversed(self._files):
             reader = self._open(file)
-            written = bisect_left(
-                range(file.count), True, key=lambda n: not self._entry_at(reader, n).is_written
-            )
+            written = self._bisected(reader, file.count)
             # An empty entry before the end misleads the bisection, so the rest of the file is searched for data.
             if reader.has_data(written * self._entry_bytes, file.count * self._entry_bytes):
                 last = reader.last_nonzero(file.count * self._entry_bytes)
@@ -263,6 +261,22 @@ class ConsumeQueueReader:
             if written:
                 return file.start + written
         return self._starts[0] if self._starts else 0
+
+    def _bisected(self, reader: SparseReader, count: int) -> int:
+        """Return the number of the first empty entry of a file with `count` entries. The others are in order.
+
+        The last steps of the bisection need one read together.
+        """
+        blocks = range(0, count, _READ_ENTRIES)
+        after = bisect_left(blocks, True, key=lambda n: not self._entry_at(reader, n).is_written)
+        if not after:
+            return 0
+        begin, size = blocks[after - 1], self._entry_bytes
+        length = min(_READ_ENTRIES, count - begin)
+        data, decode = reader.read(begin * size, length * size), self.kind.decode
+        return begin + bisect_left(
+            range(length), True, key=lambda n: not decode(data[n * size : (n + 1) * size]).is_written
+        )
 
     def _min(self, min_physical_offset: int) -> int:
         if self._least is None or self._least[0] != min_physical_offset:

@@ -152,13 +152,17 @@ class ConsumeQueueSetWriter(QueueSetWriter):
         batches: BatchQueues | None = None,
         extensions: Path | None = None,
         unit_ends: Mapping[Queue, int] | None = None,
+        unopened: Mapping[Queue, tuple[int, int]] | None = None,
     ) -> None:
         """Write the queues in `folder`.
 
         `extensions` is the folder consumequeue_ext/ if the store has one. `unit_ends` has, for each queue, the position
-        in its consumequeue_ext/ files at which its last unit (CqExtUnit) ends.
+        in its consumequeue_ext/ files at which its last unit (CqExtUnit) ends. `unopened` has the ends of further
+        ConsumeQueues: `position` and `max_physical_offset`. A store may have tens of thousands, of which a writer
+        appends to a few.
         """
         super().__init__()
+        self._unopened = dict(unopened or {})
         self._extensions, self._unit_ends = extensions, unit_ends or {}
         self._units: dict[Queue, ExtensionWriter] = {}
         self._folder, self._config, self._disk = folder, config, disk
@@ -228,10 +232,14 @@ class ConsumeQueueSetWriter(QueueSetWriter):
                 units.sync()
 
     def ends(self) -> dict[tuple[str, int], int]:
-        return {name: queue.position or 0 for name, queue in self._queues.items()}
+        ends: dict[tuple[str, int], int] = {
+            name: queue.position or 0 for name, queue in self._queues.items()
+        }
+        ends.update((name, position) for name, (position, _) in self._unopened.items())
+        return ends
 
     def positions(self) -> dict[Queue, tuple[int, int]]:
-        return {
+        return self._unopened | {
             name: (queue.position, queue.max_physical_offset)
             for name, queue in self._queues.items()
             if isinstance(queue, ConsumeQueueWriter) and queue.position is not None
@@ -295,11 +303,13 @@ class ConsumeQueueSetWriter(QueueSetWriter):
         return queue
 
     def _new_queue(self, name: Queue) -> QueueWriter:
-        """Create a queue. Raises StoreError for a topic that is not a valid folder name."""
+        """Create a queue, or open one. Raises StoreError for a topic that is not a valid folder name."""
         batches = self._batches
         if name.topic in batches.topics:
             folder = queue_folder(batches.folder, *name)
             file_bytes = BATCH_QUEUE.file_bytes(self._config)
             return BatchQueueWriter(folder, file_bytes, batches.batch_size_of, disk=self._disk)
-        folder = queue_folder(self._folder, *name)
-        return ConsumeQueueWriter(folder, self._config.queue_entries, disk=self._disk)
+        folder, entries = queue_folder(self._folder, *name), self._config.queue_entries
+        if (end := self._unopened.pop(name, None)) is not None:
+            return ConsumeQueueWriter(folder, entries, *end, self._disk)
+        return ConsumeQueueWriter(folder, entries, disk=self._disk)

@@ -20,10 +20,8 @@ from reput.core import (
     CommitLogFile,
     CommitLogReader,
     ConsumeQueueSetWriter,
-    ConsumeQueueWriter,
     DispatchRules,
     IndexFileSetWriter,
-    IndexFileWriter,
     OffsetRange,
     Queue,
     QueueForm,
@@ -43,7 +41,7 @@ from reput.engine.writer.recovery.cut_end import (
     refusal,
 )
 from reput.engine.writer.recovery.extended_queues import ExtendedQueueFiles
-from reput.engine.writer.recovery.indexes import FoundIndexes, trusted_point
+from reput.engine.writer.recovery.indexes import CutIndexes, FoundIndexes, trusted_point
 from reput.engine.writer.recovery.log import find_log_end, sync_log, truncate_log
 from reput.engine.writer.recovery.queue_files import QueueFiles
 from reput.engine.writer.recovery.recovery_point import RecoveryPoint, delete_recovery_point
@@ -217,7 +215,7 @@ class Recovery:
         self._recover_batches(point, is_unchanged=False)
         cut = self._indexes.cut(log)
         log.close()
-        return self._join(cut.queues, cut.last)
+        return self._join(cut)
 
     def _recover_batches(self, point: RecoveryPoint | None, is_unchanged: bool) -> None:
         report = self._report
@@ -234,23 +232,21 @@ class Recovery:
         report = self._report
         report.queues_from = report.index_from = point.end
         return self._join(
-            *FoundIndexes.reopen_unchanged(self._store, self._config, self._disk, point)
+            FoundIndexes.reopen_unchanged(self._store, self._config, self._disk, point)
         )
 
-    def _join(
-        self, queues: dict[Queue, ConsumeQueueWriter], last: IndexFileWriter | None
-    ) -> Recovered:
+    def _join(self, indexes: CutIndexes) -> Recovered:
         """Create the writers of the recovered queues and index, and dispatch to them the messages that they lack.
 
         Dispatch to queues begins at the physical offset `queues_from` of the recovery report, and to the index at
         `index_from`.
         """
         store, config, report = self._store, self._config, self._report
-        writer, rules, again_from = self._queue_writer(queues)
+        writer, rules, again_from = self._queue_writer(indexes)
         lost_before = () if self._point is None else self._point.lost
         writer.add_lost([*lost_before, *OffsetRange.of(report.damage)])
         index = IndexFileSetWriter(
-            store / INDEX_FOLDER, config, self._disk, self._clock_ms, last,
+            store / INDEX_FOLDER, config, self._disk, self._clock_ms, indexes.last,
             self._checkpoint.index_msg_timestamp,
         )  # fmt: skip
         dispatcher = DispatchService(
@@ -262,7 +258,7 @@ class Recovery:
         dispatcher.dispatch(report.log_end)
         return Recovered(report, writer, index, dispatcher, writer.ends())
 
-    def _queue_writer(self, queues: dict[Queue, ConsumeQueueWriter]) -> RecoveredQueues:
+    def _queue_writer(self, indexes: CutIndexes) -> RecoveredQueues:
         config, report = self._config, self._report
         if self._recovered is not None:
             report.queues_from = self._recovered.dispatch_from
@@ -275,10 +271,13 @@ class Recovery:
         extensions, ends = None, {}
         if self._is_extended:
             extensions = self._store / EXTENSION_FOLDER
-            kept = {name: queue.position or 0 for name, queue in queues.items()}
+            kept = {name: queue.position or 0 for name, queue in indexes.queues.items()}
+            kept |= {name: position for name, (position, _) in indexes.unopened.items()}
             ends = ExtendedQueueFiles.cut_units(self._queues, kept, config, self._disk)
             self._disk.make_folder(extensions)
-        files = ConsumeQueueSetWriter(folder, config, self._disk, queues, batches, extensions, ends)
+        files = ConsumeQueueSetWriter(
+            folder, config, self._disk, indexes.queues, batches, extensions, ends, indexes.unopened
+        )
         return RecoveredQueues(files, DispatchRules.of(config), again_from)
 
     def _first_file(self) -> CommitLogFile:

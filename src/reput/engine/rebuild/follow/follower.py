@@ -214,7 +214,7 @@ class Follower:
         recovery.log_end = min(log.seen, self._unchanged_until())
         self._timestamp = 0
         self._topics = FollowedBatchTopics(self._store, self._output)
-        queues, last = self._recover(recovery, settled)
+        queues, last, unopened = self._recover(recovery, settled)
         report = self.report
         self._passed = PassedLog()
         report.damage += recovery.losses
@@ -223,7 +223,7 @@ class Follower:
             self._end_offset = last.end.physical_offset
         self._queues = ConsumeQueueSetWriter(
             self._output / CONSUME_QUEUE_FOLDER, self._config, self._disk, queues,
-            self._batches.queues,
+            self._batches.queues, unopened=unopened,
         )  # fmt: skip
         self._queues.add_lost([*self._lost_before, *OffsetRange.of(recovery.damage)])
         self._index = IndexFileSetWriter(

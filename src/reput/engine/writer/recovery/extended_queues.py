@@ -19,7 +19,6 @@ from reput.engine.compare import resolve_units
 from reput.engine.writer.recovery.queue_files import QueueFiles
 from reput.format.consume_queue_ext import LAST_ADDRESS, position_of
 from reput.format.dtypes import ENTRY_DTYPE, RawEntries
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
 from reput.io import LOCAL, Disk, FileReader, OpenFiles
 
 _BLOCK_ENTRIES = 1 << 12
@@ -39,10 +38,9 @@ class ExtendedQueueFiles(QueueFiles):
         self.units = units
 
     @classmethod
-    def _in(cls, store: Path, name: Queue, config: StoreConfig) -> QueueFiles:
-        folders = store / CONSUME_QUEUE_FOLDER, store / EXTENSION_FOLDER
-        queue, units = (queue_folder(folder, *name) for folder in folders)
-        return cls(queue, config.queue_entries, units)
+    def _in(cls, queues: Path, extensions: Path, name: Queue, config: StoreConfig) -> QueueFiles:
+        units = queue_folder(extensions, *name)
+        return cls(queue_folder(queues, *name), config.queue_entries, units)
 
     @staticmethod
     def cut_units(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -98,10 +98,14 @@ def trusted_point(
 
 
 class CutIndexes(NamedTuple):
-    """The remaining queues, and the last IndexFile (None if no IndexFile remains), open for appending."""
+    """The remaining queues, and the last IndexFile (None if no IndexFile remains), open for appending.
+
+    `unopened` has the ends of queues that are opened when a message arrives (see ConsumeQueueSetWriter).
+    """
 
     queues: dict[Queue, ConsumeQueueWriter]
     last: IndexFileWriter | None
+    unopened: Mapping[Queue, tuple[int, int]] = {}  # noqa: RUF012 - never changed
 
 
 class FoundIndexes:
@@ -141,17 +145,15 @@ class FoundIndexes:
         folder: Path, config: StoreConfig, disk: Disk, point: RecoveryPoint
     ) -> CutIndexes:
         """Open indexes that have not changed since `point` was written at a clean shutdown."""
-        queues = {
-            name: ConsumeQueueWriter(
-                queue_folder(folder / CONSUME_QUEUE_FOLDER, *name), config.queue_entries, *end, disk
-            )
-            for name, end in point.queues.items()
-        }
-        paths = index_paths(folder / INDEX_FOLDER)
+        queues, unopened = {}, point.queues.copy()
         for name, size in point.refused.items():
-            if name in queues:
+            if (end := unopened.pop(name, None)) is not None:
+                queue = queue_folder(folder / CONSUME_QUEUE_FOLDER, *name)
+                queues[name] = ConsumeQueueWriter(queue, config.queue_entries, *end, disk)
                 queues[name].refused_bytes = size
-        return CutIndexes(queues, IndexFileWriter(paths[-1], config, disk) if paths else None)
+        paths = index_paths(folder / INDEX_FOLDER)
+        last = IndexFileWriter(paths[-1], config, disk) if paths else None
+        return CutIndexes(queues, last, unopened)
 
     def after_rebuild(self, end: int) -> RecoveryPoint:
         """Return the recovery point after a rebuild.

@@ -6,6 +6,7 @@ without a message.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from reput.format.consume_queue import (
     encode_entry,
 )
 from reput.format.dtypes import ENTRY_WORDS, RawEntries, entry_fields
-from reput.format.file_names import CONSUME_QUEUE_FOLDER
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
 from reput.io import Disk, FileReader
 from reput.kernels.entry_checks import written_entries
 
@@ -46,6 +47,7 @@ class FoundFiles:
     """The files of one queue as a crash left them.
 
     starts      the number of each file's first entry, ascending
+    times       modification time (ns) of each file when it was listed, by the number of its first entry
     file_bytes  size of a full file
     """
 
@@ -53,23 +55,24 @@ class FoundFiles:
         """Find the files. Raises StoreError for a file larger than `file_bytes`."""
         self.folder, self._kind, self.file_bytes = folder, kind, file_bytes
         self._file_entries = file_bytes // kind.entry_bytes
-        # Size of each file in bytes, by number of its first entry.
+        # Size of each file in bytes, and its modification time (ns), by number of its first entry.
         self._sizes: dict[int, int] = {}
+        self.times: dict[int, int] = {}
         # Files whose names do not fit the file size. They are deleted.
         self._odd_files: list[Path] = []
         for start, entry in offset_entries(str(folder)):
-            path = Path(entry.path)
             # Every file of a queue begins at a multiple of the file size. So this file does not belong to the queue.
             if start % file_bytes:
-                self._odd_files.append(path)
+                self._odd_files.append(Path(entry.path))
                 continue
-            size = path.stat().st_size
-            if size > file_bytes:
+            status = os.stat(entry.path)
+            if status.st_size > file_bytes:
                 raise StoreError(
-                    f"{path}: is larger than {file_bytes} bytes; pass the broker's settings "
+                    f"{entry.path}: is larger than {file_bytes} bytes; pass the broker's settings "
                     f"({kind.setting})"
                 )
-            self._sizes[start // kind.entry_bytes] = size
+            self._sizes[start // kind.entry_bytes] = status.st_size
+            self.times[start // kind.entry_bytes] = status.st_mtime_ns
         self.starts = sorted(self._sizes)
 
     def path(self, start: int) -> Path:
@@ -120,11 +123,12 @@ class QueueFiles(FoundFiles):
     def all_of(cls, store: Path, config: StoreConfig) -> dict[Queue, QueueFiles]:
         """Return the files of all ConsumeQueues of a store. Raises StoreError for wrong file sizes."""
         names = (Queue(*name) for name in ConsumeQueueSetReader(store).list())
-        return {name: cls._in(store, name, config) for name in names}
+        queues, extensions = store / CONSUME_QUEUE_FOLDER, store / EXTENSION_FOLDER
+        return {name: cls._in(queues, extensions, name, config) for name in names}
 
     @classmethod
-    def _in(cls, store: Path, name: Queue, config: StoreConfig) -> QueueFiles:
-        return cls(queue_folder(store / CONSUME_QUEUE_FOLDER, *name), config.queue_entries)
+    def _in(cls, queues: Path, extensions: Path, name: Queue, config: StoreConfig) -> QueueFiles:
+        return cls(queue_folder(queues, *name), config.queue_entries)
 
     def _find_stop(self) -> None:
         self.starts = sorted(self._sizes)

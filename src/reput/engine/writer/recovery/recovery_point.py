@@ -24,7 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from reput.base import Finding, StoreConfig
-from reput.core import BatchEnd, CommitLogFile, OffsetRange, Queue, index_paths, queue_folder
+from reput.core import (
+    BatchEnd,
+    CommitLogFile,
+    OffsetRange,
+    Queue,
+    check_topic,
+    index_paths,
+    queue_folder,
+)
 from reput.engine.writer.recovery.queue_files import QueueFiles
 from reput.errors import StoreError
 from reput.format.checkpoint import CHECKPOINT_BYTES
@@ -87,11 +95,11 @@ class RecoveryPointWriter:
 
     def write(self, point: RecoveryPoint, closing: bool = False) -> None:
         """Write `point`. Everything that it covers must be durable. Raises StoreAccessError."""
-        folder, entries = self._store / CONSUME_QUEUE_FOLDER, self._config.queue_entries
+        folder, entries = str(self._store / CONSUME_QUEUE_FOLDER), self._config.queue_entries
         begun = {
             name
             for name, (position, _) in point.queues.items()
-            if position % entries == 0 and _queue_file(folder, name, position).exists()
+            if position % entries == 0 and os.path.exists(_queue_file(folder, name, position))
         }
         point = replace(point, begun=frozenset(begun))
         queues = [
@@ -112,11 +120,10 @@ class RecoveryPointWriter:
         self._disk.replace(self._store / self._name, json.dumps(content).encode())
 
     def _full_queue_files(self, name: Queue, position: int) -> list[Look]:
-        folder = queue_folder(self._store / CONSUME_QUEUE_FOLDER, *name)
         entries = self._config.queue_entries
         if position < entries:
             return []
-        files = QueueFiles(folder, entries)
+        files = QueueFiles(queue_folder(self._store / CONSUME_QUEUE_FOLDER, *name), entries)
         looks = []
         for start in files.starts:
             if start + entries <= position:
@@ -225,16 +232,15 @@ def _queue_is_good(
 ) -> bool:
     """Return whether the queue's full files are unchanged and the written part of its last file is valid."""
     entries = config.queue_entries
-    full = [start for start in files.starts if start + entries <= position]
-    times = {start: files.path(start).stat().st_mtime_ns for start in full}
-    if not _same_but_expired(times, looks, log_begin):
-        return False
-    if files.end_before(position) != end or files.stop < position:
+    times = {start: time for start, time in files.times.items() if start + entries <= position}
+    if not _same_but_expired(times, looks, log_begin) or files.stop < position:
         return False
     # If `is_unchanged` is true, the digest of the store's files equals the digest in the recovery point. The digest
     # includes the modification time of the queue's last file. So this file need not be read.
     if is_unchanged:
         return True
+    if files.end_before(position) != end:
+        return False
     last_file = max(position - position % entries, files.first)
     before = -1
     for begin in range(last_file, position, _PIECE_ENTRIES):
@@ -276,24 +282,28 @@ def _digest(store: Path, point: RecoveryPoint, config: StoreConfig) -> str:
     return sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _files_that_grow(store: Path, point: RecoveryPoint, config: StoreConfig) -> Iterator[Path]:
+def _files_that_grow(store: Path, point: RecoveryPoint, config: StoreConfig) -> Iterator[str]:
     log = store / COMMIT_LOG_FOLDER
     names = os.listdir(log) if log.exists() else []  # A folder with only indexes has no log.
-    yield from sorted(log / name for name in names if parse_offset_file_name(name) is not None)
+    yield from sorted(f"{log}/{name}" for name in names if parse_offset_file_name(name) is not None)
+    queues = str(store / CONSUME_QUEUE_FOLDER)
     for name, (position, _) in sorted(point.queues.items()):
         start = position - position % config.queue_entries
         if start < position or name in point.begun:
-            yield _queue_file(store / CONSUME_QUEUE_FOLDER, name, start)
+            yield _queue_file(queues, name, start)
     file_bytes = config.batch_queue_file_bytes
     for name, batch in sorted(point.batches.items()):
         number = (batch.entries - 1) // (file_bytes // BATCH_ENTRY_BYTES)
         folder = queue_folder(store / BATCH_QUEUE_FOLDER, *name)
-        yield folder / offset_file_name(number * file_bytes)
-    yield from (path for path in index_paths(store / INDEX_FOLDER) if path.name >= point.index_name)
+        yield f"{folder}/{offset_file_name(number * file_bytes)}"
+    index = index_paths(store / INDEX_FOLDER)
+    yield from (str(path) for path in index if path.name >= point.index_name)
 
 
-def _queue_file(folder: Path, name: Queue, start: int) -> Path:
-    return queue_folder(folder, *name) / offset_file_name(start * ENTRY_BYTES)
+def _queue_file(folder: str, name: Queue, start: int) -> str:
+    """Return the path of a queue's file. Text, not a Path, because a store may have tens of thousands of queues."""
+    check_topic(name.topic)
+    return f"{folder}/{name.topic}/{name.queue_id}/{offset_file_name(start * ENTRY_BYTES)}"
 
 
 def locked_at(store: Path) -> int:
@@ -302,9 +312,9 @@ def locked_at(store: Path) -> int:
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
-def _look(path: Path) -> str:
-    status = path.stat()
-    return f"{path.name} {status.st_size} {status.st_mtime_ns}"
+def _look(path: str) -> str:
+    status = os.stat(path)
+    return f"{os.path.basename(path)} {status.st_size} {status.st_mtime_ns}"
 
 
 def expired_unindexed(
@@ -316,6 +326,9 @@ def expired_unindexed(
     of the indexes is the recovery `point`, or the end of the last message that has a ConsumeQueue entry if that
     is later. If neither exists, the indexes may be new, so there is no finding. Raises StoreAccessError.
     """
+    # The usual case. The queues, of which a store may have thousands, need not be searched for their ends.
+    if point is not None and point.end >= first.start:
+        return None
     ends = [end for files in queues if (end := files.end_before(files.written)) >= 0]
     if point is not None:
         ends.append(point.end)
