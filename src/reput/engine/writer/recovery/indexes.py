@@ -105,7 +105,7 @@ class CutIndexes(NamedTuple):
 
     queues: dict[Queue, ConsumeQueueWriter]
     last: IndexFileWriter | None
-    unopened: Mapping[Queue, tuple[int, int]] = {}  # noqa: RUF012 - never changed
+    unopened: Mapping[Queue, tuple[int, int]] = {}
 
 
 class FoundIndexes:
