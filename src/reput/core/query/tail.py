@@ -599,9 +599,7 @@ class LogTail:
         self.damage += [lost for lost in self._log.holes() if lost.start >= start]
         return records
 
-    def _before(
-        self, stop: int, count: int, entries: Iterable[QueuedEntry]
-    ) -> list[LocatedRecord]:
+    def _before(self, stop: int, count: int, entries: Iterable[QueuedEntry]) -> list[LocatedRecord]:
         """Return the last `count` messages before `stop`, oldest first.
 
         `stop` is the end of the newest dispatched message, so queues and IndexFiles can lead to the messages. `entries`

@@ -275,7 +275,9 @@ class ConsumeQueueReader:
         length = min(_READ_ENTRIES, count - begin)
         data, decode = reader.read(begin * size, length * size), self.kind.decode
         return begin + bisect_left(
-            range(length), True, key=lambda n: not decode(data[n * size : (n + 1) * size]).is_written
+            range(length),
+            True,
+            key=lambda n: not decode(data[n * size : (n + 1) * size]).is_written,
         )
 
     def _min(self, min_physical_offset: int) -> int:
