@@ -203,6 +203,24 @@ def test_a_client_of_5_4_gets_all_messages_page_by_page(
                 assert all(len(page) <= limit for page in found)
 
 
+def test_keys_in_rocksdb_are_found_in_the_log(tmp_path: Path) -> None:
+    rocksdict = pytest.importorskip("rocksdict")
+    with open_store(tmp_path / "a", mode="rw", config=FIVE) as store:
+        places = [store.put(Message("T", b"x", keys=["k"])).physical_offset for _ in range(100)]
+    shutil.rmtree(tmp_path / "a" / "index")
+    database = rocksdict.Rdict(
+        str(tmp_path / "a" / "RocksDBMessageStore"), rocksdict.Options(raw_mode=True)
+    )
+    database[bytes(8) + b"@T@U@u@" + bytes(8)] = bytes(8)
+    database.close()
+    with serving(tmp_path / "a") as running, Client(running.address) as to:
+        first = messages(to.query("T", "k").body)
+        assert [each.physical_offset for each in first] == places[::-1][:32]
+        found = list(pages(to, "K", "k", 64))
+        assert [each.physical_offset for page in found for each in page] == places[::-1]
+        assert [len(page) for page in found] == [64, 36]
+
+
 def test_the_first_page_is_the_answer_to_other_clients(tmp_path: Path) -> None:
     with open_store(tmp_path / "a", mode="rw", config=SMALL) as store:
         store.put_many(Message("T", b"%d" % n, keys=["k"], tags="k") for n in range(20))

@@ -213,6 +213,7 @@ if TYPE_CHECKING:
     from reput.core.store.local_copy import local_copy as local_copy
     from reput.core.store.message_database import MessageDatabase as MessageDatabase
     from reput.core.store.message_database import database_contents as database_contents
+    from reput.core.store.message_database import has_keys_in_rocksdb as has_keys_in_rocksdb
     from reput.core.store.named_stores import NamedStore as NamedStore
     from reput.core.store.parts import with_version as with_version
     from reput.core.store.replicas import answered_by as answered_by

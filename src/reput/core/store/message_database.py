@@ -28,7 +28,7 @@ from reput.io import RocksFolder
 if TYPE_CHECKING:
     from reput.core.store.facts import StoreFacts
 
-TRANSACTIONS = "transactions"
+KEYS, TRANSACTIONS = "keys", "transactions"
 
 
 class MessageDatabase(RocksFolder):
@@ -121,3 +121,14 @@ def dispatch_marks(facts: StoreFacts) -> tuple[int, ...]:
         with suppress(MissingExtraError, FormatError), MessageDatabase(folder) as database:
             marks += database.marks()
     return tuple(marks)
+
+
+def has_keys_in_rocksdb(facts: StoreFacts) -> bool:
+    """Return whether a broker keeps keys of a store in RocksDB, or may keep them there if rocksdict is not installed.
+
+    Raises StoreAccessError.
+    """
+    try:
+        return bool(facts.message_databases) and KEYS in database_contents(facts)
+    except (MissingExtraError, FormatError):
+        return True

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from reput.base import looks_like_seconds
-from reput.core import ANY_OFFSET, QueryMessageResult
+from reput.core import ANY_OFFSET, QueryMessageResult, facts_of, has_keys_in_rocksdb
 from reput.errors import MessageNotFoundError
 from reput.format.commit_log import decode
 from reput.format.index_file import KEY_TYPE, TAG_TYPE, UNIQUE_TYPE, tag_key
@@ -41,13 +41,17 @@ class Reading:
         """
         self._broker, self._store, self._most_exact = broker, broker.store, most_exact
         self._most_bytes = broker.limits.answer_bytes
+        # IndexFiles lack keys that a broker of 5.4 keeps in RocksDB, so queries by key scan the log.
+        self._has_keys_in_rocksdb = has_keys_in_rocksdb(facts_of(broker.store.path))
 
     @answers(RequestCode.QUERY_MESSAGE)
     def _query(self, request: Command, peer: Peer) -> Answer:
         page = _Page.of(request)
-        return (
-            self._plain(request, page) if self._most_exact is None else self._exact(request, page)
-        )
+        most = self._most_exact
+        if most is None and self._has_keys_in_rocksdb:
+            # As `IndexRocksDBStore` does, return at most maxMsgsNumBatch messages.
+            most = min(max(request.int32("maxNum"), 1), self._store.config.max_query_messages)
+        return self._plain(request, page) if most is None else self._exact(request, page, most)
 
     def _plain(self, request: Command, page: _Page) -> Answer:
         if page.is_by_tags and not self._has_tags():
@@ -93,10 +97,10 @@ class Reading:
         with self._store.reader() as reader:
             return reader.index_tags_from is not None
 
-    def _exact(self, request: Command, page: _Page) -> InThread:
+    def _exact(self, request: Command, page: _Page, most: int) -> InThread:
         question = (
             request.text("topic"), request.text("key"), max(request.int64("beginTimestamp"), 0),
-            request.int64("endTimestamp"), self._most_exact, page.after,
+            request.int64("endTimestamp"), most, page.after,
         )  # fmt: skip
 
         def work() -> Command:
