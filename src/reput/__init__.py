@@ -14,6 +14,7 @@ one release.
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -74,8 +75,6 @@ def __getattr__(name: str) -> Any:
 
 
 def _warn(text: str) -> None:
-    import warnings
-
     warnings.warn(text, DeprecationWarning, stacklevel=3)
 
 

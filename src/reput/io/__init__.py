@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from reput.io.archive import ParquetIndex as ParquetIndex
     from reput.io.archive_storage import ArchiveFiles as ArchiveFiles
     from reput.io.archive_storage import ArchiveStorage as ArchiveStorage
-    from reput.io.archive_storage import read_snapshot as read_snapshot
     from reput.io.arrow_file import ArrowFile as ArrowFile
     from reput.io.bucket import Bucket as Bucket
     from reput.io.bucket import open_object_store as open_object_store

@@ -8,9 +8,11 @@ content.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import posixpath
+import tarfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -52,7 +54,7 @@ from reput.format.archive_index import (
     digests_of,
     queues_of,
 )
-from reput.format.file_names import ARCHIVE_MANIFEST
+from reput.format.file_names import ARCHIVE_MANIFEST, CONFIG_FOLDER, is_folder_name
 from reput.format.parquet import TAIL_BYTES, check_footer, pages_of
 from reput.format.seekable_zstd import FRAME_BYTES, Frames, decode_tail, tail_bytes
 from reput.io.bucket import Bucket
@@ -495,9 +497,32 @@ class Archive:
             reason = "is missing: it was deleted, or replaced since this archive was opened"
             raise FormatError(self.path(name), start, reason) from None
 
-    def snapshot(self, snapshot: Snapshot) -> bytes:
-        """Return a snapshot's bytes. Raises as `index` does."""
-        return self._verified(snapshot.object, 0, snapshot.object_bytes, snapshot.sha256)
+    def snapshot(self, snapshot: Snapshot) -> dict[str, bytes]:
+        """Return the content of a snapshot's files, by path: only files of the broker's configuration.
+
+        Raises as `index` does.
+        """
+        data = self._verified(snapshot.object, 0, snapshot.object_bytes, snapshot.sha256)
+        path = self.path(snapshot.object)
+        files: dict[str, bytes] = {}
+        try:
+            with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
+                for member in tar:
+                    folder, _, name = member.name.partition("/")
+                    is_right = folder == CONFIG_FOLDER and is_folder_name(name)
+                    if not is_right or not member.isreg() or member.issparse():
+                        raise FormatError(
+                            path, member.offset, f"unexpected entry {member.name!r} in a snapshot"
+                        )
+                    at = member.offset_data
+                    files[member.name] = data[at : at + member.size]
+                    if len(files[member.name]) != member.size:
+                        raise FormatError(path, at, f"ends within {member.name!r}")
+        except FormatError:
+            raise
+        except (tarfile.TarError, OSError, ValueError) as error:
+            raise FormatError(path, 0, f"not a snapshot: {error}") from None
+        return files
 
     def _verified(
         self, name: str, start: int, length: int, digest: str, *, is_kept: bool = True

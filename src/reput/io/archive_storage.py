@@ -7,9 +7,7 @@ read, and its configuration files come from the newest snapshot. It shows no Ind
 
 from __future__ import annotations
 
-import io
 import posixpath
-import tarfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ import numpy.typing as npt
 
 from reput.base import Closing
 from reput.errors import FormatError, StoreChangedError, StoreNotFoundError
-from reput.format.archive import LogFile, Snapshot
+from reput.format.archive import LogFile
 from reput.format.archive_index import MOST_QUEUE_OFFSET, QueueRows
 from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.format.consume_queue import BATCH_ENTRY_BYTES, ENTRY_BYTES, NOT_COMPACTED, PRE_BLANK
@@ -32,7 +30,6 @@ from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     CONFIG_FOLDER,
     CONSUME_QUEUE_FOLDER,
-    is_folder_name,
     offset_file_name,
     parse_offset_file_name,
     parse_queue_id,
@@ -331,7 +328,7 @@ class ArchiveStorage:
         snapshots = self.archive.manifest.snapshots
         if not snapshots:
             return {}
-        files = read_snapshot(self.archive, snapshots[-1])
+        files = self.archive.snapshot(snapshots[-1])
         return {path: data for path, data in files.items() if path.startswith("config/")}
 
     @cached_property
@@ -526,31 +523,3 @@ class _Unchanged:
 def storage_in(files: ArchiveFiles) -> ArchiveStorage:
     """Return a storage that opens an archive's files. Each process opens the archive only once."""
     return ArchiveStorage(files.archive)
-
-
-def read_snapshot(archive: Archive, snapshot: Snapshot) -> dict[str, bytes]:
-    """Return the content of a snapshot's files, by path. A snapshot contains only the broker's configuration files.
-
-    Raises FormatError, StoreNotFoundError, StoreAccessError.
-    """
-    data = archive.snapshot(snapshot)
-    path = archive.path(snapshot.object)
-    files: dict[str, bytes] = {}
-    try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
-            for member in tar:
-                folder, _, name = member.name.partition("/")
-                is_right = folder == CONFIG_FOLDER and is_folder_name(name)
-                if not is_right or not member.isreg() or member.issparse():
-                    raise FormatError(
-                        path, member.offset, f"unexpected entry {member.name!r} in a snapshot"
-                    )
-                at = member.offset_data
-                files[member.name] = data[at : at + member.size]
-                if len(files[member.name]) != member.size:
-                    raise FormatError(path, at, f"ends within {member.name!r}")
-    except FormatError:
-        raise
-    except (tarfile.TarError, OSError, ValueError) as error:
-        raise FormatError(path, 0, f"not a snapshot: {error}") from None
-    return files

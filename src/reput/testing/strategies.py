@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from reput.errors import MissingExtraError
+
 try:
     from hypothesis import strategies as st
 except ModuleNotFoundError:
-    from reput.errors import MissingExtraError
-
     raise MissingExtraError(
         "reput.testing.strategies needs Hypothesis: pip install 'reput[testing]'"
     ) from None

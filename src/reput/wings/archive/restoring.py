@@ -27,7 +27,7 @@ from reput.format.archive import (
     Snapshot,
     tree_root,
 )
-from reput.io import DISK, Archive, FileReader, FileWriter, read_snapshot
+from reput.io import DISK, Archive, FileReader, FileWriter
 from reput.wings.archive.indexing import PARQUET_MAGIC
 from reput.wings.archive.new_store import check_empty, new_store
 from reput.wings.archive.report import RestoreReport, VerifyReport
@@ -58,7 +58,7 @@ def verify(place: str, options: dict[str, str] | None, progress: Progress = sile
         size, objects = size + part.object_bytes, objects + 1
     for snapshot in manifest.snapshots:
         try:
-            read_snapshot(archive, snapshot)
+            archive.snapshot(snapshot)
             _verify_size(archive, snapshot)
         except StoreError as error:
             problems.append(_problem(error))
@@ -240,7 +240,7 @@ def restore_store(
         snapshots[-1:]
     )
     # Read the snapshot and the archive's settings before anything is written, because these reads may fail.
-    files = read_snapshot(archive, fitting[0]) if fitting else {}
+    files = archive.snapshot(fitting[0]) if fitting else {}
     config = archive.config
     done, total = 0, sum(file.size for file in log_files)
     with new_store(target) as new:

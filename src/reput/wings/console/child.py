@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -76,9 +77,7 @@ def _open(stores: OrderedDict[str, SharedStore], path: str, settings: ReaderOpti
 
 def _limit() -> None:
     """Limit memory, and let the server run before this process."""
-    with suppress(ImportError, OSError, ValueError):
-        import resource
-
+    with suppress(OSError, ValueError):
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         limit = _MEMORY_BYTES if most < 0 else min(_MEMORY_BYTES, most)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
