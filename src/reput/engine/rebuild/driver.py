@@ -245,14 +245,16 @@ class _Survey(NamedTuple):
 
     def file_queues(
         self, staging: Staging | BucketStaging, output: Path | None, new: Path | None = None, *,
-        in_place: bool = False,
+        in_place: bool = False, converts: bool = True,
     ) -> FileQueues:  # fmt: skip
         """Return what writes ConsumeQueue files, as `FileQueues` takes its arguments."""
         path, storage = self.source
         facts = facts_of(path, storage=storage)
         extended = self.config.extension_files or facts.has_extension_files
         topics = batch_topics(path, storage)
-        return FileQueues(staging, output, self.config, topics, extended, in_place, new)
+        return FileQueues(
+            staging, output, self.config, topics, extended, in_place, new, converts=converts
+        )
 
     def passes(
         self, staging: Staging, output: Path, *, only: Only | None, in_place: bool
@@ -268,7 +270,9 @@ class _Survey(NamedTuple):
                     place, output, facts, in_place=in_place, beside_files=len(self.forms) > 1
                 )
             else:
-                build = self.file_queues(place, output, staging.new, in_place=in_place)
+                build = self.file_queues(
+                    place, output, staging.new, in_place=in_place, converts=len(self.forms) == 1
+                )
             passes.append(QueuePass(build, place))
         return tuple(passes)
 

@@ -151,13 +151,15 @@ class FileQueues:
 
     def __init__(
         self, staging: Staging | BucketStaging, output: Path | None, config: StoreConfig,
-        batch_topics: frozenset[str], extended: bool, in_place: bool, new: Path | None = None,
+        batch_topics: frozenset[str], extended: bool, in_place: bool, new: Path | None = None, *,
+        converts: bool = True,
     ) -> None:  # fmt: skip
         """Prepare to write new files into the folder `new`.
 
         The new files replace the old files in the folder `output`. Both folders are None if the result stays in object
-        storage.
+        storage. If this form `converts`, queues that are only in another form get their last entries from there.
         """
+        self._converts = converts
         self._in_place, self._staging = in_place, staging
         self._new, self._output, self._config = new, output, config
         self._batch_topics, self._extended = batch_topics, extended
@@ -265,7 +267,7 @@ class FileQueues:
         converted, lost, title = 0, 0, ""
         if (form := facts_of(output).queue_form) is not None:
             title = form.title
-        for last in last_entries(output, report):
+        for last in last_entries(output, report) if self._converts else ():
             folder = new / CONSUME_QUEUE_FOLDER / last.topic / str(last.queue_id)
             if Queue(last.topic, last.queue_id) in queues or folder.exists():
                 continue
