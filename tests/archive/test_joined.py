@@ -16,10 +16,10 @@ import reput
 from reput.core.log.paths import with_archive
 from reput.core.log.sources import StoreLog
 from reput.core.query.message_store import MessageStore
-from reput.core.queues.joined import ContinuedQueue
 from reput.errors import StoreError, UsageError
 from reput.io.archive import Archive
 from reput.io.storage import storage_of
+from reput.wings.archive.joined_queues import ContinuedQueue
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_file, copy_store
 from tests.golden.stores import EVERY_FIVE, EVERY_STORE, GoldenStore

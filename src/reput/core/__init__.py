@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from reput.core.index.key_index import Basis as Basis
     from reput.core.index.key_index import BulkHits as BulkHits
     from reput.core.index.key_index import BulkSearch as BulkSearch
+    from reput.core.index.key_index import Candidate as Candidate
+    from reput.core.index.key_index import CandidateArrays as CandidateArrays
     from reput.core.index.key_index import IndexPart as IndexPart
     from reput.core.index.key_index import KeyHashes as KeyHashes
     from reput.core.index.key_index import KeyIndex as KeyIndex
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from reput.core.log.passed_file import keep_parts as keep_parts
     from reput.core.log.passed_file import keep_topics as keep_topics
     from reput.core.log.paths import find_logs as find_logs
+    from reput.core.log.paths import find_store as find_store
     from reput.core.log.paths import find_stores as find_stores
     from reput.core.log.paths import log_bytes as log_bytes
     from reput.core.log.paths import split_logs as split_logs
@@ -196,6 +199,7 @@ if TYPE_CHECKING:
     from reput.core.queues.store_queues import FILE_FORM as FILE_FORM
     from reput.core.queues.store_queues import BatchQueueSetReader as BatchQueueSetReader
     from reput.core.queues.store_queues import ConsumeQueueSetReader as ConsumeQueueSetReader
+    from reput.core.queues.store_queues import JoinedQueues as JoinedQueues
     from reput.core.queues.store_queues import QueueSetReader as QueueSetReader
     from reput.core.queues.store_queues import open_queues as open_queues
     from reput.core.queues.writer import BatchQueueWriter as BatchQueueWriter
@@ -210,7 +214,6 @@ if TYPE_CHECKING:
     from reput.core.store.facts import KEPT_BY as KEPT_BY
     from reput.core.store.facts import StoreFacts as StoreFacts
     from reput.core.store.facts import facts_of as facts_of
-    from reput.core.store.local_copy import local_copy as local_copy
     from reput.core.store.message_database import MessageDatabase as MessageDatabase
     from reput.core.store.message_database import database_contents as database_contents
     from reput.core.store.message_database import has_keys_in_rocksdb as has_keys_in_rocksdb

@@ -2,7 +2,7 @@
 
 The storage shows the broker's CommitLog files. Its ConsumeQueue files are computed from the queue index when they are
 read, and its configuration files come from the newest snapshot. It shows no IndexFiles, because
-`reput.core.index.archive_index` searches the archive's key index.
+`reput.wings.archive.key_search` searches the archive's key index.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ArchivedFile(Closing):
     def announce(self, positions: Sequence[int], length: int) -> None:
         """Do nothing: log files of an archive are not read in advance.
 
-        Only parts of an archive's index are fetched in advance (`reput.core.index.archive_index.prefetch`).
+        Only parts of an archive's index are fetched in advance (`reput.wings.archive.key_search.prefetch`).
         """
 
     def read(self, position: int, length: int) -> bytes:

@@ -74,11 +74,11 @@ _forms: dict[str, _RegisteredIndex] = {
     ),
     "archive": _RegisteredIndex(
         lambda source: source.storage.is_archive,
-        late("reput.core.index.archive_index", "ARCHIVE_INDEX"),
+        late("reput.wings.archive.key_search", "ARCHIVE_INDEX"),
     ),
     "joined": _RegisteredIndex(
         lambda source: source.storage.is_joined,
-        late("reput.core.index.archive_index", "JOINED_INDEX"),
+        late("reput.wings.archive.key_search", "JOINED_INDEX"),
     ),
 }
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from reput.base import Finding, counted
+from reput.base import Finding, counted, late
 from reput.core.index.key_index import (
     ARCHIVED_KEYS,
     IndexPart,
@@ -47,6 +47,8 @@ _MOST_NAMED = 3
 _INNER, _REPLACED = "inner batches", "replaced ids"
 # Bounds of the store times of a scan without records.
 _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
+# Only queries of archives load the search of their keys.
+_prefetch_archived = late("reput.wings.archive.key_search", "prefetch")
 
 
 class KeyPredicate:
@@ -310,12 +312,10 @@ class Search:
             if segment.part is not None and segment.part.name.startswith(ARCHIVED_KEYS)
         ]
         if parts:
-            from reput.core.index.archive_index import prefetch
-
             window = self._window
             if window is not None:
                 parts = [(part, part.at_times(self._log, window, within)) for part, within in parts]
-            prefetch(parts, self._predicate.hashes)
+            _prefetch_archived()(parts, self._predicate.hashes)
 
     def _passes_over(self, segment: Segment) -> bool:
         is_read = segment.part is not None or segment.records is not None

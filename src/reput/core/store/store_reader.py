@@ -12,7 +12,7 @@ from functools import cached_property
 from os import PathLike, fspath
 from typing import TypedDict
 
-from reput.base import Closing, Finding, StoreConfig, checked
+from reput.base import Closing, Finding, StoreConfig, checked, late
 from reput.core.index.forms import IndexOf, open_index
 from reput.core.index.plan import Planner
 from reput.core.index.set_reader import IndexFileSetReader
@@ -47,6 +47,9 @@ _LOOKED_AT_FILES = 8
 # Create the default settings once, because the check of all their fields takes longer than opening a file.
 _DEFAULTS = StoreConfig()
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
+# Only archives, and stores joined with theirs, load these.
+_continued_queues = late("reput.wings.archive.joined_queues", "ContinuedQueues")
+_may_have_replaced_ids = late("reput.wings.archive.key_search", "may_have_replaced_ids")
 _SAMPLED_TOPICS = (
     "The topics of the log are spot-checked: topics without ConsumeQueues were looked for in samples of the log. "
     "`reput prove` finds all of them."
@@ -269,9 +272,8 @@ class StoreReader(Closing):
         such messages. Raises StoreAccessError.
         """
         if self.storage.is_archive or self.log_storage.is_joined:
-            from reput.core.index.archive_index import may_have_replaced_ids
-
-            if (may_have := may_have_replaced_ids(self.log_storage)) or self.storage.is_archive:
+            may_have: bool = _may_have_replaced_ids()(self.log_storage)
+            if may_have or self.storage.is_archive:
                 return may_have
         if self._facts().is_five:
             return True
@@ -320,10 +322,10 @@ def _joined_queues(
     joined: JoinedStorage, newer: QueueIndex, own_log: CommitLogReader
 ) -> QueueIndex:
     """Join the queues of a store and its archive. `newer` are the store's own queues, `own_log` is its own log."""
-    from reput.core.queues.joined import ContinuedQueues
 
     def begin() -> int:
         own_log.refresh()
         return own_log.min_offset
 
-    return ContinuedQueues(newer, lambda: joined.older, begin)
+    queues: QueueIndex = _continued_queues()(newer, lambda: joined.older, begin)
+    return queues

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from os import PathLike, fspath
 from typing import Any
 
-from reput import core
 from reput.base import (
     Finding,
     FindingsReport,
@@ -28,6 +27,7 @@ from reput.base import (
 )
 from reput.core import log_bytes
 from reput.engine.check.checking.checked_store import Unread
+from reput.engine.check.local_copy import local_copy
 from reput.engine.check.run import CHECK_SCHEMA, check_store, warm_up
 from reput.engine.stores import Chosen, opened_runner, takes_stores
 from reput.errors import FormatError, MissingExtraError
@@ -139,7 +139,7 @@ def check(
     path, original = fspath(store), None
     with ExitStack() as stack:
         if Location.is_url(store):
-            original = stack.enter_context(core.local_copy(path, storage_options, progress))
+            original = stack.enter_context(local_copy(path, storage_options, progress))
             path = original.path
         tasks: Runner = SerialRunner()
         if not quick:  # A quick check has no tasks and needs no kernels.

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from reput.core.queues.kinds import QueueKind
-from reput.core.queues.queue_index import LostEntriesError, QueueIndex, QueueReader
-from reput.core.queues.store_queues import JoinedQueues, open_queues
+from reput.core import (
+    JoinedQueues,
+    LostEntriesError,
+    QueueIndex,
+    QueueKind,
+    QueueReader,
+    open_queues,
+)
 from reput.errors import MessageNotFoundError
 from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry
 from reput.io import ArchiveStorage

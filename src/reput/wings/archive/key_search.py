@@ -17,26 +17,25 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from reput.base import Finding
-from reput.core.index.key_index import (
+from reput.core import (
     Basis,
     BulkHits,
     BulkSearch,
     Candidate,
     CandidateArrays,
+    CommitLogFile,
+    CommitLogReader,
     IndexPart,
     KeyIndex,
+    OffsetRange,
     UntrustedIndexError,
 )
-from reput.core.log.files import CommitLogFile
-from reput.core.log.offset_range import OffsetRange
-from reput.core.log.reader import CommitLogReader
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
 from reput.format.archive import IndexObject, LogFile
 from reput.io import Archive, ArchiveFiles, ArchiveStorage, JoinedStorage, ParquetIndex, Storage
 
 if TYPE_CHECKING:
-    from reput.core.index.forms import IndexOf
-    from reput.core.index.key_index import NamedKey, TimeWindow
+    from reput.core import IndexOf, NamedKey, TimeWindow
 
 _Offsets = npt.NDArray[np.int64]
 # Reading one row of the index takes as long as scanning this many bytes of the log.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reput.base import Finding, Progress
-from reput.core.log.paths import find_store
+from reput.core import find_store
 from reput.errors import StoreAccessError, UsageError
 from reput.io import DISK, FileWriter, FolderEntry, Scratch, Storage
 
