@@ -1,11 +1,12 @@
 """A CommitLog outside its store (storePathCommitLog): STORE,LOG is read, or refused in one line with the remedy."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from reput.cli.main import FOUND, WRONG_USE
+from reput.cli.main import DAMAGED, FAILED, FOUND, WRONG_USE
 from tests.cli.running import one_line, reput
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -54,6 +55,40 @@ def test_the_remedy_works(store: Path, tmp_path: Path) -> None:
     (store / "commitlog").symlink_to(tmp_path / "log")
     assert reput("archive", store, tmp_path / "out").code == FOUND
     assert reput("check", store, "--quick").code == FOUND
+
+
+@pytest.mark.parametrize(
+    ("command", "is_refused"),
+    [
+        *(([name, *options], False) for name, options in READING.items()),
+        (["archive", "OUT"], False), (["export", "OUT"], False),
+        (["expire", "--before", "2001-01-01", "--dry-run"], False),
+        (["rebuild", "--only", "index"], True), (["repair"], True), (["recover"], True),
+        (["put", "--topic", "T", "--body", "x"], True),
+        (["erase", "--topic", "TopicA", "--output", "OUT"], True),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)  # fmt: skip
+def test_a_link_in_its_place_is_read_and_what_writes_refuses_it_in_one_line(
+    command: list[str], is_refused: bool, store: Path, tmp_path: Path
+) -> None:
+    (store / "commitlog").symlink_to(tmp_path / "log")
+    (store / "index" / min(os.listdir(store / "index"))).unlink()  # Something to repair.
+    before = contents(tmp_path)
+    name, *options = (str(tmp_path / "out") if word == "OUT" else word for word in command)
+    ran = reput(name, store, *options)
+    if is_refused:
+        assert ran.code == FAILED
+        assert "is a link, but a store is written only in its own folder" in one_line(ran)
+        assert contents(tmp_path) == before
+    else:
+        assert ran.code in (FOUND, DAMAGED)
+        assert "Traceback" not in ran.err
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 @pytest.mark.parametrize("command", ["check", "rebuild"])

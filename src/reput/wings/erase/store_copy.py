@@ -17,7 +17,7 @@ from reput.base import Progress, Runner, SerialRunner, Severity, StoreConfig, si
 from reput.core import BOTH, COMPACTION_LOGS, CommitLogFile, StoreFacts
 from reput.engine.check import check_store
 from reput.engine.rebuild import rebuild_store
-from reput.errors import StoreError, UsageError
+from reput.errors import StoreError, UsageError, refused_link
 from reput.format.erasure import ChangedFile
 from reput.format.file_names import (
     ABORT_COPY_FILE,
@@ -70,6 +70,9 @@ def check_source(facts: StoreFacts, leave_out: Collection[str] = ()) -> None:
     facts.require_certain()
     log = {os.path.basename(folder) for folder in facts.log_folders}
     for name in sorted(_top_names(facts.path)):
+        path = os.path.join(facts.path, name)
+        if os.path.islink(path) and name not in leave_out:
+            raise refused_link(path)
         if name in log | _COPIED | _MADE_ANEW or name in leave_out or name.startswith("."):
             continue
         if name == COMPACTION_FOLDER and not _has_compaction_logs(Path(facts.path)):
