@@ -1,14 +1,17 @@
 """The small files of a run become one file per partition, with the same rows, sorted and indexed again."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import reput
 from reput.errors import StoreAccessError, UsageError
-from reput.wings.lakes import merging
+from reput.io import DISK
+from reput.wings.lakes import merging, parquet_files
 from reput.wings.lakes.data_file import DataFile, RowTally, read_back
 from reput.wings.lakes.merging import MergeJob, groups_of, run_merge
 from reput.wings.lakes.parquet_files import ParquetFiles
@@ -106,3 +109,33 @@ def test_the_rows_of_many_small_log_files_are_written_once(
     report = export(store, out, "parquet", split_bytes=None)
     assert report.files == 1
     assert sum(written) == report.rows == len(golden("orders").messages)
+
+
+@pytest.mark.parametrize("profile", ["safe", "fast"])
+def test_rows_of_small_partitions_wait_for_more_and_are_encoded_once(
+    golden: Golden, tmp_path: Path, profile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The rows are written in many groups; the most frequent topics have enough rows in each.
+    monkeypatch.setattr(parquet_files, "ROW_GROUP_BYTES", 300_000)
+    monkeypatch.setattr(parquet_files, "LEAST_GROUP_BYTES", 70_000)
+    written: list[Path] = []
+    sync = DISK.sync_file
+    monkeypatch.setattr(DISK, "sync_file", lambda path: (written.append(path), sync(path)))
+    store, out = golden("orders"), tmp_path / "out"
+    report = reput.export(store.path, out, partition_by=["topic"], profile=profile)
+    assert offsets(read_table(out, "parquet")) == [m.physical_offset for m in store.messages]
+    files = list(out.rglob("*.parquet"))
+    assert len(files) == report.files == len({m.topic for m in store.messages})
+    parts = {path for path in written if path.suffix == ".part"}
+    assert len(parts) == len(files), "no file was written again"
+    groups = {path.parent.name: pq.read_metadata(path).num_row_groups for path in files}
+    assert min(groups.values()) == 1
+    assert max(groups.values()) > 3
+    for path in files:
+        file = pq.ParquetFile(path)
+        places = [
+            file.read_row_group(n, ["physical_offset"])["physical_offset"].to_pylist()
+            for n in range(file.num_row_groups)
+        ]
+        assert all(max(one) < min(other) for one, other in pairwise(places))
+    assert not [path for path in tmp_path.rglob("*") if path.suffix == ".rows"]

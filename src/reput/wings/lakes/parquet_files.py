@@ -30,7 +30,11 @@ ROW_GROUP_BYTES = 96 << 20
 
 STAGED = ".part"
 """Suffix of staged files, so that they do not match the file patterns of readers."""
+_ASIDE = ".rows"
+"""Suffix of a task's file of rows that were set aside."""
 
+LEAST_GROUP_BYTES = 2 << 20
+"""A partition with fewer bytes of rows waits for more: a row group of few rows costs as much as one of thousands."""
 # Limit of the open files of a task whose rows belong to many partitions.
 _MOST_OPEN = 128
 BLOOM_COLUMNS = ("key", "unique_key")
@@ -50,8 +54,62 @@ class _OpenFile(NamedTuple):
     collected: list[pq.FileMetaData]
 
 
+class _SetAside:
+    """Rows of small partitions, in a file of Arrow batches, until the task has read all its rows.
+
+    Attributes:
+        batches: by partition, the numbers of its batches in the file
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._count = path, 0
+        self._writer: pa.RecordBatchFileWriter | None = None
+        self.batches: dict[PartitionValues, list[int]] = {}
+
+    def add(self, values: PartitionValues, rows: pa.Table) -> None:
+        with explained(self._path, "be written"):
+            if self._writer is None:
+                with DISK.native(self._path) as place:
+                    self._writer = pa.ipc.new_file(place, rows.schema)
+            for batch in rows.to_batches():
+                self._writer.write_batch(batch)
+                self.batches.setdefault(values, []).append(self._count)
+                self._count += 1
+
+    def groups(self, most_bytes: int) -> Iterator[tuple[PartitionValues, pa.Table]]:
+        """Yield the rows of one partition after the other, in tables of about `most_bytes`. Then delete the file."""
+        if self._writer is None:
+            return
+        with explained(self._path, "be read"), DISK.native(self._path) as place:
+            self._writer.close()
+            with pa.memory_map(place) as source:
+                reader = pa.ipc.open_file(source)
+                for values, numbers in self.batches.items():
+                    waiting: list[pa.RecordBatch] = []
+                    size = 0
+                    for number in numbers:
+                        waiting.append(reader.get_batch(number))
+                        size += waiting[-1].nbytes
+                        if size >= most_bytes:
+                            yield values, pa.Table.from_batches(waiting)
+                            waiting, size = [], 0
+                    if waiting:
+                        yield values, pa.Table.from_batches(waiting)
+        self.delete()
+
+    def delete(self) -> None:
+        """Delete the file, if there is one."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+            DISK.delete(self._path)
+
+
 class ParquetFiles:
     """Writes the rows of one task into files, one per partition.
+
+    Rows are divided and written in groups of `ROW_GROUP_BYTES`. If a group has few rows of a partition, they are set
+    aside, so that no row group is small because there are many partitions, and each row is encoded once.
 
     folder        folder for the files; if it is a URL of a bucket, complete files are uploaded to it
     schema        schema of the files; batches also have the columns of partitions
@@ -78,6 +136,7 @@ class ParquetFiles:
         self._waiting_bytes = 0
         self._open: OrderedDict[PartitionValues, _OpenFile] = OrderedDict()
         self._files: list[DataFile] = []
+        self._is_last = False
         # Local files that will be uploaded to a bucket.
         self._scratch = ExitStack()
         self._here = (
@@ -85,6 +144,7 @@ class ParquetFiles:
             if Location.is_url(folder)
             else Path(folder)
         )
+        self._aside = _SetAside(self._here / f"{uuid.uuid4().hex}{_ASIDE}")
 
     def write(self, batch: pa.RecordBatch) -> None:
         if not len(batch):
@@ -96,7 +156,11 @@ class ParquetFiles:
 
     def finish(self) -> list[DataFile]:
         """Write the waiting rows, close the files and read them back; return the files."""
+        self._is_last = True
         self._flush()
+        for values, rows in self._aside.groups(ROW_GROUP_BYTES):
+            for _, group in sorted_slices(rows, (), self._sort_by):
+                self._write(values, group)
         while self._open:
             self._close_oldest()
         self._scratch.close()
@@ -107,19 +171,34 @@ class ParquetFiles:
         for file in self._open.values():
             with suppress(OSError, pa.ArrowException):
                 file.writer.close()
+        with suppress(OSError, pa.ArrowException):
+            self._aside.delete()
         self._scratch.close()
+
+    @property
+    def _sort_by(self) -> Sequence[str]:
+        return () if self._is_fast else SORT_COLUMNS
 
     def _flush(self) -> None:
         if not self._waiting:
             return
-        sort_by = () if self._is_fast else SORT_COLUMNS
-        for values, rows in sorted_slices(self._taken(), self._partition_by, sort_by):
-            file = self._file(values, len(rows))
-            with explained(file.path, "be written"):
-                file.writer.write_table(rows.select(self._schema.names), row_group_size=len(rows))
-            if self._is_fast:
-                # These files will not be read back, so their rows are counted here.
-                self._handed[values] += total_of(map(tally_of, rows.to_batches()))
+        size, table = self._waiting_bytes, self._taken()
+        count, aside = len(table), self._aside.batches
+        for values, rows in sorted_slices(table, self._partition_by, self._sort_by):
+            is_small = len(rows) * size < LEAST_GROUP_BYTES * count
+            # Later rows of a partition follow the earlier ones, so that its rows stay in order.
+            if values in aside or (is_small and not self._is_last):
+                self._aside.add(values, rows)
+            else:
+                self._write(values, rows)
+
+    def _write(self, values: PartitionValues, rows: pa.Table) -> None:
+        file = self._file(values, len(rows))
+        with explained(file.path, "be written"):
+            file.writer.write_table(rows.select(self._schema.names), row_group_size=len(rows))
+        if self._is_fast:
+            # These files will not be read back, so their rows are counted here.
+            self._handed[values] += total_of(map(tally_of, rows.to_batches()))
 
     def _taken(self) -> pa.Table:
         """Return the waiting rows and drop the reference to them, so that their memory is freed after sorting."""
