@@ -15,6 +15,7 @@ from reput.wings.lakes import merging, parquet_files
 from reput.wings.lakes.data_file import DataFile, RowTally, read_back
 from reput.wings.lakes.merging import MergeJob, groups_of, run_merge
 from reput.wings.lakes.parquet_files import ParquetFiles
+from reput.wings.lakes.request import Profile
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import FORMATS, export, offsets, read_table
 from tests.slow import slow_from
@@ -113,14 +114,19 @@ def test_the_rows_of_many_small_log_files_are_written_once(
 
 @pytest.mark.parametrize("profile", ["safe", "fast"])
 def test_rows_of_small_partitions_wait_for_more_and_are_encoded_once(
-    golden: Golden, tmp_path: Path, profile: str, monkeypatch: pytest.MonkeyPatch
+    golden: Golden, tmp_path: Path, profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The rows are written in many groups; the most frequent topics have enough rows in each.
     monkeypatch.setattr(parquet_files, "ROW_GROUP_BYTES", 300_000)
     monkeypatch.setattr(parquet_files, "LEAST_GROUP_BYTES", 70_000)
     written: list[Path] = []
     sync = DISK.sync_file
-    monkeypatch.setattr(DISK, "sync_file", lambda path: (written.append(path), sync(path)))
+
+    def noting(path: Path) -> None:
+        written.append(path)
+        sync(path)
+
+    monkeypatch.setattr(DISK, "sync_file", noting)
     store, out = golden("orders"), tmp_path / "out"
     report = reput.export(store.path, out, partition_by=["topic"], profile=profile)
     assert offsets(read_table(out, "parquet")) == [m.physical_offset for m in store.messages]

@@ -111,13 +111,15 @@ def _begins(column: str, text: str) -> RandomFilter:
     )
 
 
-def random_filter(random: Random, rows: Sequence[Row]) -> RandomFilter:
+def random_filter(
+    random: Random, rows: Sequence[Row], *, with_negations: bool = True
+) -> RandomFilter:
     """Return a filter on values that some of the rows have."""
     leaves = [_leaf(random, rows) for _ in range(random.choice((1, 1, 2, 3)))]
     combined = leaves[0]
     for leaf in leaves[1:]:
         combined = combined & leaf if random.random() < 0.6 else combined | leaf
-    return ~combined if random.random() < 0.1 else combined
+    return ~combined if with_negations and random.random() < 0.1 else combined
 
 
 def _leaf(random: Random, rows: Sequence[Row]) -> RandomFilter:

@@ -46,7 +46,8 @@ def _compare(engine: str, golden: Path, random: Random, folder: Path) -> None:
     rows = expected_rows(store)
     messages = reput.dataset(store, COLUMNS, on_corrupt="skip")
     for _ in range(FILTERS):
-        chosen = random_filter(random, rows)
+        # Polars (2.1) keeps null in "not in" if an Arrow dataset filters the rows, whoever made the dataset.
+        chosen = random_filter(random, rows, with_negations=engine != "polars")
         expected = [row["physical_offset"] for row in rows if chosen.meets(row)]
         assert ENGINES[engine](messages, chosen) == sorted(expected), chosen.sql
 
