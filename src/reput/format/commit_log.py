@@ -374,25 +374,20 @@ def decode_located(buffer: bytes | memoryview, layout: RecordLayout) -> MessageE
         total, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp, born_host,
         store_timestamp, store_host, reconsume_times, prepared_offset, _,
     ) = head.struct.unpack_from(buffer, layout.position)  # fmt: skip
+    # An answer may have hundreds of thousands of messages, so this calls as few functions as possible.
+    begin, body_begin, start = (
+        layout.topic_position, layout.body_position, layout.properties_position,
+    )  # fmt: skip
+    topic = buffer[begin : begin + layout.topic_bytes]
+    body = buffer[body_begin : body_begin + layout.body_bytes]
+    properties = buffer[start : start + layout.properties_bytes]
+    if not (isinstance(topic, bytes) and isinstance(body, bytes) and isinstance(properties, bytes)):
+        topic, body, properties = bytes(topic), bytes(body), bytes(properties)
     return MessageExt(
-        topic=decode_utf8(_part(buffer, layout.topic_position, layout.topic_bytes)),
-        queue_id=queue_id,
-        queue_offset=queue_offset,
-        physical_offset=physical_offset,
-        size_bytes=total,
-        flag=flag,
-        sys_flag=sys_flag,
-        body_crc=crc,
-        born_timestamp=born_timestamp,
-        born_host=decode_host(born_host),
-        store_timestamp=store_timestamp,
-        store_host=decode_host(store_host),
-        reconsume_times=reconsume_times,
-        prepared_transaction_offset=prepared_offset,
-        body=_part(buffer, layout.body_position, layout.body_bytes),
-        properties_bytes=_part(buffer, layout.properties_position, layout.properties_bytes),
-        magic=magic,
-    )
+        decode_utf8(topic), queue_id, queue_offset, physical_offset, total, flag, sys_flag, crc, born_timestamp,
+        decode_host(born_host), store_timestamp, decode_host(store_host), reconsume_times, prepared_offset, body,
+        properties, magic,
+    )  # fmt: skip
 
 
 def encode(message: MessageExt) -> bytes:
@@ -478,7 +473,3 @@ def _unpack(
             position + layout.size - begin,
         )
     return layout.unpack_from(buffer, position)
-
-
-def _part(buffer: bytes | memoryview, position: int, length: int) -> bytes:
-    return bytes(buffer[position : position + length])

@@ -28,6 +28,8 @@ class Host(NamedTuple):
         )
 
 
+# Cached, because an answer has many messages of few connections.
+@lru_cache(1 << 14)
 def decode_host(data: bytes) -> Host:
     """Return the host in 8 bytes (IPv4) or 20 bytes (IPv6). Raises ValueError for any other length."""
     if len(data) not in (HOST_V4_BYTES, HOST_V6_BYTES):

@@ -115,21 +115,20 @@ class LocatedRecord(NamedTuple):
 
     def keyed(self) -> KeyedRecord:
         """Return the parts of the record that a query by key needs, without its body and hosts."""
-        offset, _, layout = self
-        text = self.properties_text()
+        # Each candidate of a query runs this, so it calls few methods and names no fields.
+        offset, data, layout = self
+        start, topic = layout.properties_position, layout.topic_position
+        text = decode_utf8(data[start : start + layout.properties_bytes])
+        stated = PHYSICAL_OFFSET.unpack_from(data, layout.position)[0]
+        stored = STORE_TIMESTAMP.unpack_from(data, layout.store_timestamp_position)[0]
+        name = decode_utf8(data[topic : topic + layout.topic_bytes])
+        if layout.sys_flag & SYS_FLAG_TRANSACTION_MASK == SYS_FLAG_ROLLBACK:
+            return KeyedRecord(offset, stated, layout.total_bytes, name, (), None, stored)
         properties = decode_properties(text)
-        rolled_back = layout.sys_flag & SYS_FLAG_TRANSACTION_MASK == SYS_FLAG_ROLLBACK
         return KeyedRecord(
-            physical_offset=offset,
-            stated_offset=self.stated_offset(),
-            size_bytes=layout.total_bytes,
-            topic=self.topic(),
-            keys=() if rolled_back else tuple(index_keys(properties)),
-            unique_key=None if rolled_back else properties.get(UNIQ_KEY),
-            store_timestamp=self.store_timestamp(),
-            own_ids=() if rolled_back else tuple(replaced_ids(text)),
-            tags="" if rolled_back else properties.get(TAGS, ""),
-        )
+            offset, stated, layout.total_bytes, name, tuple(index_keys(properties)),
+            properties.get(UNIQ_KEY), stored, tuple(replaced_ids(text)), properties.get(TAGS, ""),
+        )  # fmt: skip
 
     def own_place(self) -> tuple[str, int, int] | None:
         """Return topic, queue id and queue offset of a record; None if its transaction is open or was rolled back."""
