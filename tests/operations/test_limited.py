@@ -1,5 +1,7 @@
 """Stores that hang or cannot be read do not keep the others waiting, and the exit code says which kind of trouble."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
@@ -117,3 +119,20 @@ def test_the_exit_code_says_which_kind_of_trouble(stores: Path) -> None:
     max((stores / "s2" / "commitlog").iterdir()).write_bytes(b"x")
     assert code("s0", "s1", "s2", "gone") == DAMAGED
     assert reput.check([stores / "s2", stores / "s0"], quick=True).severity is Severity.DAMAGE
+
+
+def test_a_command_ends_although_a_store_still_hangs() -> None:
+    """At exit, Arrow waits for requests that are in flight, here for ever."""
+    program = (
+        "import atexit, sys, threading\n"
+        "from reput.cli.main import start\n"
+        "from reput.engine.stores.limited import limited\n"
+        "for_ever = threading.Event().wait\n"
+        "atexit.register(for_ever)\n"
+        "assert list(limited([for_ever], 1, 0.001)) == [(0, None)]\n"
+        "sys.argv = ['reput', '--version']\n"
+        "start()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("reput")

@@ -208,6 +208,10 @@ def start() -> NoReturn:
     code = main()
     if "pyarrow.dataset" in sys.modules:
         codes.append(code)
+    # At exit, Arrow waits for requests to buckets, so a store that hangs would keep the process alive for minutes.
+    limited = sys.modules.get("reput.engine.stores.limited")
+    if limited is not None and limited.is_left_behind():
+        _end([code])
     sys.exit(code)
 
 

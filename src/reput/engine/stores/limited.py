@@ -14,6 +14,12 @@ from time import monotonic
 from typing import TypeVar
 
 Result = TypeVar("Result")
+_left_behind: list[Thread] = []
+
+
+def is_left_behind() -> bool:
+    """Return whether a task that took too long still runs, so that the end of the interpreter may wait for it."""
+    return any(thread.is_alive() for thread in _left_behind)
 
 
 def limited(
@@ -42,11 +48,14 @@ def limited(
             ready.put((place, None, error))
 
     waiting, started = deque(range(len(tasks))), dict[int, float]()
+    threads: dict[int, Thread] = {}
     while waiting or started:
         while waiting and len(started) < at_once:
             place = waiting.popleft()
             started[place] = clock()
-            Thread(target=run, args=(place,), name=f"reput-store-{place}", daemon=True).start()
+            name = f"reput-store-{place}"
+            threads[place] = Thread(target=run, args=(place,), name=name, daemon=True)
+            threads[place].start()
         try:
             left_s = min(started.values()) + limit_s - clock()
             place, result, error = ready.get(timeout=max(left_s, 0))
@@ -54,6 +63,7 @@ def limited(
             late = [place for place, since in started.items() if clock() - since >= limit_s]
             for place in late:
                 del started[place]
+                _left_behind.append(threads[place])
                 yield place, None
             continue
         if started.pop(place, None) is None:
