@@ -17,8 +17,8 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
-from reput.errors import FormatError, StoreAccessError, StoreNotFoundError
-from reput.io.anchors import open_anchored
+from reput.errors import FormatError, StoreAccessError
+from reput.io.reader import open_to_read
 
 
 class MappedFile:
@@ -34,17 +34,7 @@ class MappedFile:
 
     def __init__(self, path: str, scattered: bool = False) -> None:
         self.path = path
-        try:
-            # Without O_NONBLOCK, opening a pipe or a device would block.
-            descriptor = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
-        except FileNotFoundError:
-            raise StoreNotFoundError(f"{path}: no longer exists") from None
-        # `open_anchored` has refused a link with a StoreAccessError, whose message is complete. StoreAccessError is a
-        # subclass of OSError. Without this clause, the next clause would catch the error and replace its message.
-        except StoreAccessError:
-            raise
-        except OSError as error:
-            raise StoreAccessError(f"{path}: cannot be opened: {error.strerror}") from error
+        descriptor = open_to_read(path)
         try:
             self._map = _map(path, descriptor)
         finally:

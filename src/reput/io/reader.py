@@ -107,6 +107,21 @@ def data_runs(reader: RangeReader, position: int, stop: int) -> list[tuple[int, 
     return runs
 
 
+def open_to_read(path: str) -> int:
+    """Return the descriptor of a file. Raises StoreNotFoundError, StoreAccessError."""
+    try:
+        # Without O_NONBLOCK, opening a pipe would wait for a writer.
+        return open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise StoreNotFoundError(f"{path}: no longer exists") from None
+    # `open_anchored` has refused a link with a StoreAccessError, whose message is complete. This error is also an
+    # OSError, so the next clause would otherwise replace its message.
+    except StoreAccessError:
+        raise
+    except OSError as error:
+        raise StoreAccessError(f"{path}: cannot be opened: {error.strerror}") from error
+
+
 class FileReader(Closing):
     """One open file. Its methods raise StoreNotFoundError, StoreAccessError, StoreChangedError."""
 
@@ -151,17 +166,7 @@ class FileReader(Closing):
 
     def __init__(self, path: str) -> None:
         self.path = path
-        try:
-            # Without O_NONBLOCK, opening a pipe would wait for a writer.
-            self._fd = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
-        except FileNotFoundError:
-            raise StoreNotFoundError(f"{path}: no longer exists") from None
-        # `open_anchored` has refused a link with a StoreAccessError, whose message is complete. This error is also an
-        # OSError, so the next clause would otherwise replace its message.
-        except StoreAccessError:
-            raise
-        except OSError as error:
-            raise StoreAccessError(f"{path}: cannot be opened: {error.strerror}") from error
+        self._fd = open_to_read(path)
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
             os.close(self._fd)
             raise StoreAccessError(f"{path}: cannot be read: not a regular file")
