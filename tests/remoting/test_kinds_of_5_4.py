@@ -12,7 +12,7 @@ import pytest
 import reput
 from reput import open_store
 from reput.base.config import StoreConfig
-from reput.cli.main import FOUND
+from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.engine.check.run import check_store
 from reput.format.commit_log import MessageExt
 from reput.format.message_id import decode_offset_id
@@ -131,6 +131,13 @@ def test_a_lite_topic_is_shown(lite: Path) -> None:
     assert [(row["group"], row["topic"], row["lag"]) for row in rows] == [("g", LIGHT, 6)]
 
 
+def test_a_query_by_key_names_the_parent_topic(lite: Path) -> None:
+    ran = run("query", lite, "--topic", LIGHT, "--key", "k4")
+    assert ran.code == NOT_FOUND
+    assert f"Keys of messages in {LIGHT} are those of their own topic: query T." in ran.out
+    assert run("query", lite, "--topic", "T", "--key", "k4").code == FOUND
+
+
 def test_check_and_rebuild_know_lite_topics(lite: Path, tmp_path: Path) -> None:
     assert list(check_store(lite)) == []
     reput.rebuild(lite, output=tmp_path / "out", runner="serial")
@@ -147,6 +154,9 @@ def test_an_expired_lite_topic_is_no_damage(lite: Path, tmp_path: Path, quick: b
     shutil.rmtree(path / "consumequeue" / LIGHT)
     found = {finding.kind.value for finding in check_store(path, quick=quick)}
     assert found == (set() if quick else {"topic_deleted"})
+    ran = run("tail", path, "--topic", LIGHT)
+    assert ran.code == DAMAGED
+    assert "which a broker deletes when the Lite topic expires" in ran.err
 
 
 def batch_of(*pairs: tuple[bytes, bytes]) -> Iterator[bytes]:

@@ -107,7 +107,7 @@ def _plain(random: Random) -> Iterator[RecordFields]:
 
 def _with_light_queues(random: Random) -> Iterator[RecordFields]:
     """Yield the same messages; every second one is also in light queues."""
-    ends = {"%LMQ%x": 0, "%LMQ%y": 0}
+    ends = {"%LMQ%x": 0, "%LMQ%$A$y": 0}
     for number, fields in enumerate(_plain(random)):
         if number % 2 or fields.topic not in ("A", "B"):
             yield fields

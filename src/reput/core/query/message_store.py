@@ -62,9 +62,11 @@ from reput.format.message_id import decode_offset_id, spellings
 from reput.format.properties import (
     DISCARDED_HALF_TOPIC,
     HALF_TOPICS,
+    LMQ_PREFIX,
     REAL_TOPIC,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
+    lite_topic_of,
 )
 
 # Topics in which a broker keeps messages of other topics, and why a message is there. `notes_on` quotes the reason.
@@ -310,6 +312,9 @@ class MessageStore(StoreReader):
             return answer._replace(coverage=replace(answer.coverage, notes=notes))
         if answer.records or topic is None or topic in WAITING_TOPICS:
             return answer
+        if topic.startswith(LMQ_PREFIX):
+            note = f"Keys of messages in {topic} are those of their own topic{_parent_of(topic)}."
+            return answer._replace(coverage=replace(answer.coverage, notes=(note,)))
         places = WAITING_TOPICS.intersection(self.queues.topics())
         if not places:
             return answer
@@ -874,6 +879,11 @@ def _pull_past(
     if status is PullStatus.NO_NEW_MESSAGE and position > place.queue_offset:
         status = PullStatus.NO_MATCHED_MESSAGE
     return pulled._replace(status=status, unreadable=tuple(skipped))
+
+
+def _parent_of(queue_name: str) -> str:
+    lite = lite_topic_of(queue_name)
+    return "" if lite is None else f": query {lite[0]}"
 
 
 def _bounds(

@@ -46,7 +46,7 @@ from reput.errors import (
 )
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
-from reput.format.properties import LMQ_PREFIX
+from reput.format.properties import LMQ_PREFIX, lite_topic_of
 
 # The allowance is the number of log bytes that the checks of all queues may read. It is limited, and refilled over
 # time. Otherwise, clients that poll idle queues would keep the disk busy.
@@ -493,7 +493,10 @@ def lost_light_queue(
         unknown = "there is no such queue, and too much of the log to search for its messages"
         return Finding(Kind.MISSING_QUEUE, folder, unknown)
     if any(topic in named for named in _topics_in(store, ranges)):
-        return Finding(Kind.MISSING_QUEUE, folder, "the log has messages of this queue")
+        detail = "the log has messages of this queue"
+        if lite_topic_of(topic) is not None:
+            detail += ", which a broker deletes when the Lite topic expires"
+        return Finding(Kind.MISSING_QUEUE, folder, detail)
     return None
 
 
