@@ -42,7 +42,12 @@ exec(code)
 EVERY_MODULE = """
 import importlib, pathlib, reput
 root = pathlib.Path(reput.__file__).parent
-_EXTRA = (("testing", "strategies"), ("testing", "fixtures"))
+# These modules need an extra. Others import them when a user asks for it.
+_LAKES = ("wings", "lakes")
+_EXTRA = (
+    ("testing", "strategies"), ("testing", "fixtures"), (*_LAKES, "tables", "delta"),
+    (*_LAKES, "tables", "iceberg"), (*_LAKES, "avro_bodies"), (*_LAKES, "proto_bodies"),
+)
 names = set()
 for path in root.rglob("*.py"):
     parts = path.relative_to(root).with_suffix("").parts
