@@ -69,11 +69,9 @@ if TYPE_CHECKING:
     from reput.core.log.known_file import KnownFile as KnownFile
     from reput.core.log.known_file import TimedPiece as TimedPiece
     from reput.core.log.known_ranges import KnownRanges as KnownRanges
+    from reput.core.log.known_ranges import settled as settled
+    from reput.core.log.log_topics import LogTopics as LogTopics
     from reput.core.log.offset_range import OffsetRange as OffsetRange
-    from reput.core.log.passed_file import PassedFile as PassedFile
-    from reput.core.log.passed_file import PassedLog as PassedLog
-    from reput.core.log.passed_file import keep_parts as keep_parts
-    from reput.core.log.passed_file import keep_topics as keep_topics
     from reput.core.log.paths import find_logs as find_logs
     from reput.core.log.paths import find_store as find_store
     from reput.core.log.paths import find_stores as find_stores

@@ -240,8 +240,8 @@ class Search:
         Two further searches find messages without index entries. `inner` finds messages of inner batches. If a record
         has several unique keys (5.x), the index has only the last one, and `replaced` finds messages by the others. The
         answer has at most `max_bytes` of records, but at least one record. A segment that must be scanned is skipped if
-        it is longer than `most_scanned_bytes`. A search
-        by tags scans the log: a trusted index part has all keys of its messages, but may lack items for tags.
+        it is longer than `most_scanned_bytes`. A search by tags scans the log: a trusted index part has all keys of its
+        messages, but may lack items for tags.
         """
         self._most_scanned_bytes = _UNBOUNDED if most_scanned_bytes is None else most_scanned_bytes
         self._inner, self._replaced = inner, replaced

@@ -29,8 +29,6 @@ from reput.core import (
     batch_topics,
     facts_of,
     index_form,
-    keep_parts,
-    keep_topics,
 )
 from reput.engine.compare import reader_of, remember
 from reput.engine.rebuild.batch_file import read_facts
@@ -60,7 +58,7 @@ from reput.engine.rebuild.write_files import (
     write_index_file,
     write_queues,
 )
-from reput.engine.writer import LogPart
+from reput.engine.writer import LogPart, keep_parts, keep_topics
 from reput.errors import StoreError, UsageError
 from reput.format.file_names import (
     INDEX_FOLDER,

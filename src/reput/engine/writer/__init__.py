@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from reput.engine.writer.expiry import ExpiryReport as ExpiryReport
     from reput.engine.writer.expiry import expire_indexes as expire_indexes
     from reput.engine.writer.expiry import plan_by_time as plan_by_time
+    from reput.engine.writer.passed_file import PassedFile as PassedFile
+    from reput.engine.writer.passed_file import PassedLog as PassedLog
+    from reput.engine.writer.passed_file import keep_parts as keep_parts
+    from reput.engine.writer.passed_file import keep_topics as keep_topics
     from reput.engine.writer.process_keys import process_prefix as process_prefix
     from reput.engine.writer.put.columns import PutColumns as PutColumns
     from reput.engine.writer.put.columns import PutColumnsResult as PutColumnsResult

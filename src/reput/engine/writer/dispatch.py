@@ -19,11 +19,11 @@ from reput.core import (
     FileScan,
     IndexFileSetWriter,
     OffsetRange,
-    PassedLog,
     QueueSetWriter,
     ScanBuffers,
     ScanMode,
 )
+from reput.engine.writer.passed_file import PassedLog
 from reput.engine.writer.subscribers import Arrival, Dispatcher, Subscribers, Subscription
 from reput.engine.writer.threads import Health, Waiters, join_thread
 from reput.errors import StoreFailedError, UsageError

@@ -27,7 +27,6 @@ from reput.core import (
     Queue,
     StoreLog,
     is_light,
-    keep_topics,
     list_queue_files,
 )
 from reput.engine.check.checking.checked_store import CheckedStore, IndexTable
@@ -56,6 +55,7 @@ from reput.engine.compare import (
     Span,
 )
 from reput.engine.five import TimerLog, TimerWheel
+from reput.engine.writer import keep_topics
 from reput.errors import StoreError
 from reput.format.file_names import INDEX_FOLDER, TIMER_LOG_FOLDER
 

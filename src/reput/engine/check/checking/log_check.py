@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.base import Finding, Kind, counted
-from reput.core import FileScan, PassedFile, Queue, ScannedPiece, wrong_bodies
+from reput.core import FileScan, Queue, ScannedPiece, wrong_bodies
 from reput.engine.check.checking.index_entries import IndexFindings
 from reput.engine.check.checking.queue_entries import LightQueue, QueueFindings
 from reput.engine.check.checking.tally import Tally
 from reput.engine.compare import ComparedFile, FileComparison
+from reput.engine.writer import PassedFile
 from reput.errors import ReputError, StoreChangedError, StoreNotFoundError, raise_if_refused
 from reput.format.commit_log import CRC_PROPERTY_END, record_crc_ok
 

@@ -28,7 +28,6 @@ from reput.core import (
     IndexFileSetWriter,
     LogSource,
     OffsetRange,
-    PassedLog,
     ScanBuffers,
     ScanMode,
     StoreLog,
@@ -48,6 +47,7 @@ from reput.engine.rebuild.report import FollowReport
 from reput.engine.writer import (
     CutIndexes,
     FoundIndexes,
+    PassedLog,
     QueueFiles,
     RecoveryPoint,
     RecoveryPointWriter,

@@ -6,15 +6,20 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import closing, suppress
 
-from reput.core.log.dispatch_batch import DispatchBatch
-from reput.core.log.files import CommitLogFile
-from reput.core.log.known_file import KnownFile
-from reput.core.log.known_ranges import KnownRanges, settled
-from reput.core.log.log_topics import LogTopics
-from reput.core.log.range_scan import PassedRange
-from reput.core.log.reader import CommitLogReader
-from reput.core.log.scan import FileScan, ScannedPiece
-from reput.core.log.sources import ListedLog, LogListing
+from reput.core import (
+    CommitLogFile,
+    CommitLogReader,
+    DispatchBatch,
+    FileScan,
+    KnownFile,
+    KnownRanges,
+    ListedLog,
+    LogListing,
+    LogTopics,
+    PassedRange,
+    ScannedPiece,
+    settled,
+)
 from reput.errors import ReputError
 
 # At most this many complete files wait until no process has them open for writing.
