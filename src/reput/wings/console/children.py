@@ -198,17 +198,14 @@ class Children:
 
     def _run(self, search: _Search) -> None:
         with self._slots:
-            if search.is_cancelled:
-                return
             child = None
             try:
                 while True:
+                    if search.is_cancelled:
+                        return
                     child, waited = self._child()
                     # From here on `cancel` kills the child: one that does not answer holds up nobody for ever.
-                    if not search.begin(child):
-                        self._keep(child)
-                        return
-                    if not waited or child.answers():
+                    if search.begin(child) and (not waited or child.answers()):
                         break
                     child.end()
                 child.connection.send(search.job)
