@@ -10,6 +10,7 @@ import pytest
 
 import reput
 from reput.base.config import StoreConfig
+from reput.cli.main import FOUND
 from reput.core.store.facts import facts_of
 from reput.engine.check.run import check_store
 from reput.engine.writer.put.message import Message
@@ -202,6 +203,44 @@ def test_the_owner_continues_as_the_broker(store: Path, tmp_path: Path) -> None:
     put(path, None, random_messages(9, 100))
     assert index_of(path) == expected_index(path, 0)
     assert list(check_store(path)) == []
+
+
+def test_a_repair_and_an_archive_restore_the_items(store: Path, tmp_path: Path) -> None:
+    path, archive, restored = tmp_path / "s", tmp_path / "archive", tmp_path / "restored"
+    shutil.copytree(store, path)
+    sorted((path / "index").iterdir())[1].unlink()
+    assert run("repair", path).code == FOUND
+    assert index_of(path) == index_of(store)
+    reput.archive(path, archive, with_last=True)
+    assert run("restore", archive, restored).code == FOUND
+    assert index_of(restored) == index_of(store)
+
+
+@pytest.mark.parametrize("config", [NEW, OLD])
+def test_a_store_is_recovered_as_the_broker_wrote_it(tmp_path: Path, config: StoreConfig) -> None:
+    """Copy a store that is open, so that the copy looks as after a crash, and open it with 5.5."""
+    path, crashed = tmp_path / "s", tmp_path / "crashed"
+    with reput.open_store(path, mode="rw", config=config) as store:
+        store.put_many(random_messages(5, 150))
+        store.wait_dispatched()
+        shutil.copytree(path, crashed)
+    for file in sorted((crashed / "index").iterdir())[1:]:
+        file.unlink()
+    assert (crashed / "abort").exists()
+    put(crashed, NEW, random_messages(6, 50))
+    assert list(check_store(crashed)) == []
+    tags_from = facts_of(crashed).config.index_tags_from
+    assert tags_from is not None
+    assert (tags_from == 0) == (config is NEW)
+    with reput.open_store(crashed) as opened:
+        for key in ("k1", "k2", "k3"):
+            expected = [
+                one.physical_offset
+                for one in all_messages(crashed)
+                if one.topic == "U" and key in one.keys and one.sys_flag & 12 != 12
+            ]
+            found = [one.physical_offset for one in opened.query("U", key).messages]
+            assert found == expected[::-1]
 
 
 @pytest.mark.parametrize("version", ["4.9", "5.3"])

@@ -77,6 +77,7 @@ COMMANDS: dict[str, Place] = {
 SPARK: dict[str, Place] = {
     "register": ("spark table", "spark stream"), "lookup": ("spark lookup",), "coverage_of": "no messages",
     "rebuild": _WRITES, "follow": _WRITES, "export": "as reput.export, with tasks of Spark",
+    "explain": "a plan, no messages",
 }  # fmt: skip
 
 REQUESTS: dict[str, Place] = {
