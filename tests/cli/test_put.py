@@ -1,5 +1,6 @@
 """`reput put`: one message, and many as JSON lines, from files and through pipes."""
 
+import errno
 import io
 import json
 import os
@@ -13,7 +14,7 @@ from rich.console import Console
 
 import reput as api
 from reput.cli import progress as progress_bars
-from reput.cli.main import DAMAGED, FAILED, INTERRUPTED, WRONG_USE
+from reput.cli.main import DAMAGED, FAILED, FOUND, INTERRUPTED, WRONG_USE
 from reput.cli.put import _is_new
 from reput.cli.put_view import PutProgress
 from reput.engine.messages import put_lines
@@ -21,6 +22,7 @@ from reput.engine.messages.put_lines import LinesReport
 from tests.cli.running import SIZES, Ran, one_line, reput, without_compiling
 from tests.recovery.checking import check_store
 from tests.small import SMALL_64K
+from tests.writer.test_failing_disk import failing
 
 COMMAND = [sys.executable, "-m", "reput"]
 
@@ -288,3 +290,20 @@ def test_a_store_for_a_broker_has_the_broker_s_sizes(tmp_path: Path) -> None:
     # A folder with a file may belong to a broker, which expects its default sizes.
     (tmp_path / "c" / "config").mkdir(parents=True)
     assert not _is_new(str(tmp_path / "c"))
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_store_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    # The next message needs the next log file.
+    assert reput("put", store, "--topic", "T", "--body", "x" * 64_000, *SIZES).code == FOUND
+    before = {file: file.read_bytes() for file in store.rglob("*") if file.is_file()}
+    with failing(monkeypatch, "posix_fallocate", errno.ENOSPC, lambda name: "commitlog" in name):
+        ran = reput("put", store, "--topic", "T", "--body", "y" * 5000)
+    assert ran.code == FAILED
+    assert "No space left on device" in one_line(ran)
+    assert not (store / "abort").exists()
+    assert {file: file.read_bytes() for file in before} == before
+    assert reput("put", store, "--topic", "T", "--body", "y" * 5000).code == FOUND
+    assert reput("check", store).code == FOUND
