@@ -125,7 +125,7 @@ def test_expired_messages_are_an_error_unless_told_otherwise(
         (["--table", "a.b"], "--to parquet does not take --table"),
         (["--catalog-property", "a=b"], "--to parquet does not take --catalog-property"),
         (["--to", "iceberg", "--table", "messages"], "--table messages: must have the form NAMESPACE.NAME"),
-        (["--name", "a", "--name", "b"], "--name: pass one name for each of the 1 stores, all different"),
+        (["--name", "a", "--name", "b"], "--name: pass 1 name, one per store, all different"),
         (["--split-size", "0"], "--split-size"),
         (["--split-size", "1k"], "--split-size must be at least 16384, not 1024"),
         (["--columns", "topic,,key"], "a name is empty"),

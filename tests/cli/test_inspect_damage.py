@@ -110,7 +110,7 @@ def test_records_whose_bodies_do_not_match_their_crc(golden: Golden, tmp_path: P
     assert [line.partition(": ")[2] for line in ran.err.splitlines()] == [
         f"{path}: offset {at}: the body does not match its CRC" for at in (0, 53821)
     ]
-    assert "2 bodies do not match their CRC" in ran.out
+    assert "2 bodies do not match the CRC" in ran.out
     found = json.loads(reput("inspect", path, "--format", "json").out)
     assert found["wrong_bodies"] == 2
     assert [each["kind"] for each in found["findings"]] == ["body_crc"] * 2

@@ -81,7 +81,7 @@ def test_protobuf_bodies_and_what_does_not_fit(tmp_path: Path, layout: str) -> N
     store.add([b"\x08\x05\x12\x01a", b"\x18" + b"\xff" * 9 + b"\x01", b"\xff"])
     report = export(store.path, out, layout, body=f"proto:{schema}", json_mode="permissive")
     assert (report.rows, report.json_errors, report.body_column) == (3, 1, "proto")
-    assert "proto errors  1 rows; their column proto_error says why" in str(report)
+    assert "proto errors  1 row; its column proto_error says why" in str(report)
     table = read_table(out, layout)
     one, two, three = table["proto"].to_pylist()
     assert one == {"id": 5, "name": "a", "big": 0}

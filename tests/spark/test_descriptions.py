@@ -44,7 +44,7 @@ def test_a_description_is_that_of_the_work_however_it_is_wrapped() -> None:
         AnchoredRunner(SerialRunner()).wrapped(fenced),
     ):
         assert description_of(function, [1 << 20]) == (
-            "reput rebuild: scan the log (1.0 MiB in 1 ranges)"
+            "reput rebuild: scan the log (1.0 MiB in 1 range)"
         )
     assert description_of(AnchoredRunner(SerialRunner()).wrapped(_count_all)) == "reput: count all"
 

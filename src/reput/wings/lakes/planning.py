@@ -253,7 +253,7 @@ def _by_path(
         return find_logs(paths, options)
     if len(names) != len(paths) or len(set(names)) < len(names):
         raise UsageError(
-            f"names: pass one name for each of the {counted(len(paths), 'store')}, all different",
+            f"names: pass {counted(len(paths), 'name')}, one per store, all different",
             arguments=["names"],
         )
     logs: dict[str, LogListing] = {}
