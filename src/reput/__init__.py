@@ -23,13 +23,13 @@ from reput.base import face, offers
 if TYPE_CHECKING:
     from reput.base import StoreConfig as StoreConfig
     from reput.core import MessageStore as MessageStore
-    from reput.core import NamedStore as NamedStore
     from reput.engine.check import check as check
     from reput.engine.check import prove as prove
     from reput.engine.check import repair as repair
     from reput.engine.check import undo_repair as undo_repair
     from reput.engine.lookup import look_up as look_up
     from reput.engine.rebuild import rebuild as rebuild
+    from reput.engine.stores import NamedStore as NamedStore
     from reput.engine.stores import find as find
     from reput.engine.stores import open_store as open_store
     from reput.engine.stores import tail as tail

@@ -13,11 +13,11 @@ import pytest
 
 import reput
 from reput.base.tasks import Progress, SerialRunner, silent
-from reput.core.store.named_stores import NamedStore
 from reput.engine.lookup.arrow import find
 from reput.engine.lookup.keys import Keys
 from reput.engine.lookup.lines import PLAIN
 from reput.engine.lookup.operation import FileLookup
+from reput.engine.stores.named_stores import NamedStore
 from reput.engine.stores.runners import Chosen
 from reput.errors import StoreAccessError, UsageError
 from reput.io import staged

@@ -34,10 +34,9 @@ from reput.cli.options import (
 )
 from reput.cli.output import warn
 from reput.cli.progress import PhaseBars
-from reput.core import NamedStore
 from reput.engine import check as engine_check
 from reput.engine.check import check, check_header, finding_fields, finding_lines
-from reput.engine.stores import Chosen, stores_of
+from reput.engine.stores import Chosen, NamedStore, stores_of
 from reput.errors import ReputError, UsageError
 
 # A store that takes less time is not read more often than once in this time.

@@ -14,8 +14,8 @@ from reput.base import Report, Severity
 from reput.cli.main import DAMAGED, FOUND, UNREAD, WARNED
 from reput.cli.options import GivenStores
 from reput.cli.output import print_json_lines, stderr_is_terminal
-from reput.core import NamedStore
 from reput.engine import stores as engine_stores
+from reput.engine.stores import NamedStore
 from reput.errors import UsageError
 
 MONITORING = ("nagios", "prometheus")

@@ -23,8 +23,9 @@ from reput.base import (
     printable,
 )
 from reput.cli.output import CHARSET
-from reput.core import NamedStore, StoreLog, facts_of, split_logs, with_archive, with_logs
+from reput.core import StoreLog, facts_of, split_logs, with_archive, with_logs
 from reput.engine import stores as engine_stores
+from reput.engine.stores import NamedStore
 from reput.errors import UsageError
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,

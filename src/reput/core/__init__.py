@@ -215,12 +215,7 @@ if TYPE_CHECKING:
     from reput.core.store.message_database import MessageDatabase as MessageDatabase
     from reput.core.store.message_database import database_contents as database_contents
     from reput.core.store.message_database import has_keys_in_rocksdb as has_keys_in_rocksdb
-    from reput.core.store.named_stores import NamedStore as NamedStore
     from reput.core.store.parts import with_version as with_version
-    from reput.core.store.replicas import answered_by as answered_by
-    from reput.core.store.replicas import differs as differs
-    from reput.core.store.replicas import find_replicas as find_replicas
-    from reput.core.store.replicas import replicas_of as replicas_of
     from reput.core.store.store_reader import ReaderOptions as ReaderOptions
     from reput.core.store.store_reader import StoreReader as StoreReader
     from reput.core.store.topics_file import GROUP_DATABASES as GROUP_DATABASES

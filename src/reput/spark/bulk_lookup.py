@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from reput.base import StoreConfig, checked, usable_cpus
-from reput.core import NamedStore
 from reput.engine.lookup import (
     DEFAULT_COLUMNS,
     METADATA_KEY,
@@ -31,6 +30,7 @@ from reput.engine.lookup import (
     Lookup,
     LookupAnswer,
     LookupOptions,
+    LookupStores,
     answer_lines,
     find,
     stage_parts,
@@ -155,7 +155,7 @@ def lookup(
 
 def find_on_spark(
     spark: SparkSession,
-    stores: StorePath | Sequence[StorePath | NamedStore],
+    stores: LookupStores,
     keys: DataFrame | Any,
     *,
     has_frames: bool = True,

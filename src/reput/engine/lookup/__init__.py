@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reput.engine.lookup.arrow import DEFAULT_COLUMNS as DEFAULT_COLUMNS
     from reput.engine.lookup.arrow import Lookup as Lookup
     from reput.engine.lookup.arrow import LookupOptions as LookupOptions
+    from reput.engine.lookup.arrow import LookupStores as LookupStores
     from reput.engine.lookup.arrow import find as find
     from reput.engine.lookup.coverage import METADATA_KEY as METADATA_KEY
     from reput.engine.lookup.coverage import CoverageForm as CoverageForm

@@ -28,14 +28,7 @@ from reput.base import (
     silent,
     waiting,
 )
-from reput.core import (
-    NamedStore,
-    StoreReader,
-    answered_by,
-    coverage_in_words,
-    find_replicas,
-    find_stores,
-)
+from reput.core import StoreReader, coverage_in_words, find_stores
 from reput.engine.lookup.answer import LookupAnswer, answer_schema
 from reput.engine.lookup.coverage import (
     COVERAGE_COLUMN,
@@ -48,6 +41,7 @@ from reput.engine.lookup.coverage import (
 from reput.engine.lookup.driver import look_up
 from reput.engine.lookup.key_parts import KeyPart, check_columns
 from reput.engine.messages import select
+from reput.engine.stores import NamedStore, answered_by, find_replicas
 from reput.errors import ReputError, StoreError, UsageError
 from reput.io import (
     Access,
@@ -60,6 +54,7 @@ from reput.io import (
 )
 
 StorePath = str | PathLike[str]
+LookupStores = StorePath | Sequence[StorePath | NamedStore]
 _FOLDER = "reput-lookup-"
 _staged_places: set[str] = set()
 """URLs of staging folders that this process has not deleted yet."""

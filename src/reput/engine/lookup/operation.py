@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Unpack
 import pyarrow as pa
 
 from reput.base import Progress, checked
-from reput.core import NamedStore
 from reput.engine.lookup.arrow import Lookup, LookupOptions, find, read_and_close
 from reput.engine.lookup.keys import Keys
 from reput.engine.lookup.lines import LineStyle
@@ -18,6 +17,7 @@ from reput.engine.lookup.local_files import AnswerFormat, BucketOutput, write_an
 from reput.engine.lookup.warm_up import warm_up_look_up
 from reput.engine.stores import (
     Chosen,
+    NamedStore,
     Stores,
     bytes_of,
     local_runner,

@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from reput.engine.stores.monitoring import part_figures as part_figures
     from reput.engine.stores.monitoring import prometheus_lines as prometheus_lines
     from reput.engine.stores.monitoring import store_figures as store_figures
+    from reput.engine.stores.named_stores import NamedStore as NamedStore
     from reput.engine.stores.opening import open_store as open_store
     from reput.engine.stores.pasted import Pasted as Pasted
     from reput.engine.stores.pasted import understood as understood
+    from reput.engine.stores.replicas import answered_by as answered_by
+    from reput.engine.stores.replicas import find_replicas as find_replicas
+    from reput.engine.stores.replicas import replicas_of as replicas_of
     from reput.engine.stores.runners import Chosen as Chosen
     from reput.engine.stores.runners import RunnerName as RunnerName
     from reput.engine.stores.runners import local_runner as local_runner

@@ -22,20 +22,19 @@ from reput.base import (
 from reput.core import (
     LogTail,
     MessageStore,
-    NamedStore,
     QueryResult,
     ReaderOptions,
     TailFilter,
     answer_of,
-    answered_by,
     coverage_fields,
-    differs,
     joined,
     records_of_key,
     wanted_tags,
 )
 from reput.engine.messages import message_fields
+from reput.engine.stores.named_stores import NamedStore
 from reput.engine.stores.pasted import Pasted, understood
+from reput.engine.stores.replicas import answered_by, differs
 from reput.engine.stores.stores import (
     StoreAnswer,
     Stores,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reput.base import Closing, Report, Severity
-from reput.core import NamedStore
+from reput.engine.stores.named_stores import NamedStore
 from reput.errors import StoreNotFoundError, UsageError
 from reput.format.untrusted_json import parse_json
 from reput.io import DISK, FileReader, FileWriter, locked

@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from reput.base import Time, checked, optional_milliseconds
-from reput.core import BrokerNames, LogListing, NamedStore, ScanBuffers, find_logs
+from reput.core import BrokerNames, LogListing, ScanBuffers, find_logs
 from reput.engine.messages import CORRUPT_REASON, select
+from reput.engine.stores import NamedStore
 from reput.engine.tables.explain import estimated_seconds, plan_lines
 from reput.engine.tables.expressions import conditions_of, used_columns
 from reput.engine.tables.filters import Condition, OnCorrupt, check_on_corrupt, selected

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 from reput.base import Finding, Report, checked, counted, printable
-from reput.core import MessageStore, ReaderOptions, find_replicas
-from reput.engine.stores import StoreAnswer, Stores, open_named, stores_of
+from reput.core import MessageStore, ReaderOptions
+from reput.engine.stores import StoreAnswer, Stores, find_replicas, open_named, stores_of
 from reput.errors import ReputError, StoreError, UsageError
 from reput.format.message_id import spellings
 from reput.wings.inspect.trace import trace_life

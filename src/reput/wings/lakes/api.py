@@ -9,8 +9,7 @@ from os import PathLike, fspath
 from typing import IO, Any, Unpack
 
 from reput.base import Progress, Time, checked, optional_milliseconds, silent
-from reput.core import NamedStore
-from reput.engine.stores import Chosen, Stores, opened_runner, stores_of
+from reput.engine.stores import Chosen, NamedStore, Stores, opened_runner, stores_of
 from reput.errors import UsageError
 from reput.wings.lakes.compaction import CompactReport, compact_destination, layout_of
 from reput.wings.lakes.control import format_of

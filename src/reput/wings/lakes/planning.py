@@ -14,17 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reput.base import Finding, Runner, counted, no_progress, waiting
-from reput.core import (
-    LogListing,
-    NamedStore,
-    ReadMark,
-    ScanBuffers,
-    find_log_end,
-    find_logs,
-    find_replicas,
-    not_whole,
-    replicas_of,
-)
+from reput.core import LogListing, ReadMark, ScanBuffers, find_log_end, find_logs, not_whole
+from reput.engine.stores import NamedStore, find_replicas, replicas_of
 from reput.engine.tables import (
     Bounds,
     IndexBesideLog,

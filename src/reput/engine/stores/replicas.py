@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from reput.base import Finding, Kind
-from reput.core.log.files import CommitLogFile
-from reput.core.log.offset_range import OffsetRange
-from reput.core.log.paths import find_store
-from reput.core.log.sources import StoreLog
-from reput.core.store.named_stores import NamedStore
+from reput.core import CommitLogFile, OffsetRange, StoreLog, find_store
+from reput.engine.stores.named_stores import NamedStore
 from reput.errors import ReputError
 from reput.io import Storage
 

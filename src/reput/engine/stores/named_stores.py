@@ -9,7 +9,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from reput.base import StoreConfig, did_you_mean, read_properties
-from reput.core.log.paths import find_store, with_archive, with_logs
+from reput.core import find_store, with_archive, with_logs
 from reput.errors import FormatError, StoreAccessError, StoreNotFoundError, UsageError
 from reput.format.java_integer import decimal_number
 from reput.io import FileReader, Location
