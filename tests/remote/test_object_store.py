@@ -274,6 +274,34 @@ def test_a_listing_that_ends_too_early_is_continued(
     assert sorted(one.name for one in faulty.list()) == names
 
 
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            "Generic S3 error: Error performing GET http://h/x in 2s, after 10 retries - HTTP error: error sending "
+            'request\n\nDebug source:\n Os {\n code: 111,\n message: "Connection refused",\n }',
+            "HTTP error: error sending request: Connection refused",
+        ),
+        (
+            "Generic S3 error: Error performing PUT http://h/x in 3ms - Server returned non-2xx status code: 403 "
+            "Forbidden: <?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>m</Message></Error>",
+            "status code: 403 Forbidden: AccessDenied; check",
+        ),
+    ],
+)
+def test_an_error_states_its_cause(s3: Options, text: str, cause: str) -> None:
+    from obstore.exceptions import GenericError
+
+    opened = bucket.Bucket("s3://objects", s3)
+
+    def failing() -> None:
+        raise GenericError(text)
+
+    with pytest.raises(StoreAccessError, match=cause) as error:
+        opened._ask("a", 5, failing)
+    assert isinstance(error.value.__cause__, GenericError)
+
+
 def test_what_stays_wrong_is_not_transient(s3: Options, proxy: FaultyServer) -> None:
     proxy.fail(None)
     missing = bucket.Bucket("s3://no-such-bucket", s3)

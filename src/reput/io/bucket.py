@@ -55,6 +55,8 @@ _LISTED_AT_ONCE = 1000
 # S3's answer to an upload without a checksum into a bucket with Object Lock.
 _NEEDS_CHECKSUM = re.compile(r"Content-MD5 or .{1,60} required", re.IGNORECASE)
 # obstore has no error class for temporary faults, so they are recognised by text.
+_CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,80})</Code>")
+_SYSTEM_ERROR = re.compile(r'(?:message|error): "([^"\n]{1,200})"')
 _TRANSIENT = re.compile(r"HTTP error: |status code: (408|429|5\d\d) ")
 
 
@@ -222,7 +224,7 @@ class Bucket:
         except FileNotFoundError:
             raise StoreNotFoundError(f"{place}: no longer exists") from None
         except self._obstore.exceptions.BaseError as error:
-            raise self._translated(place, error) from None
+            raise self._translated(place, error) from error
 
     def _translated(self, place: str, error: Exception) -> ReputError:
         errors = self._obstore.exceptions
@@ -311,7 +313,7 @@ def _open(url: str, options: Mapping[str, str]) -> tuple[Any, Any]:
             retry_config=retries,
         )  # fmt: skip
     except (obstore.exceptions.BaseError, ValueError) as error:
-        raise UsageError(f"{url}: {_reason(error)}") from None
+        raise UsageError(f"{url}: {_reason(error)}") from error
     return obstore, store
 
 
@@ -321,9 +323,14 @@ def _info(meta: Mapping[str, Any]) -> ObjectInfo:
 
 
 def _reason(error: Exception) -> str:
-    """Return the readable part of obstore's error: the end of its first line, without the body of the response."""
-    line = first_line(error)
-    return line.rpartition(" - ")[2].partition(": <")[0]
+    """Return the readable part of obstore's error: the end of its first line, and the cause.
+
+    The cause is the code in the body of the response, or the error of the system in the lines that follow.
+    """
+    text = str(error)
+    reason = first_line(error).rpartition(" - ")[2].partition(": <")[0]
+    causes = _CODE.findall(text) or _SYSTEM_ERROR.findall(text)
+    return f"{reason}: {causes[-1]}" if causes and causes[-1] not in reason else reason
 
 
 def open_object_store(
