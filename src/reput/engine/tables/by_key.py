@@ -6,12 +6,19 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Self
+from typing import Self, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from reput.base import Finding
 from reput.core import (
     Basis,
+    BulkSearch,
+    Candidate,
+    CandidateArrays,
     CommitLogReader,
+    IndexPart,
     IndexSearch,
     KeyHashes,
     LogListing,
@@ -33,6 +40,8 @@ from reput.io import storage_of
 
 _CANDIDATE_BYTES = 128 << 10
 """Verifying a candidate (an index entry with the key's hash) takes about as long as scanning this many bytes of log."""
+_FEW_HASHES = 1 << 10
+"""A search for fewer keys times topics is never slower than a scan."""
 _MOST_HASHES = 1 << 22
 """With more keys times topics, the log is scanned."""
 _NO_TIME = TimeWindow(2**63 - 1, -(2**63))
@@ -45,12 +54,14 @@ class KeyedStretch:
 
     records: the requested messages; None if the whole range must be read to find them
     is_frequent: whether the whole range must be read because too many index entries have a requested key's hash
+    has_many_keys: whether the whole range must be read because a search for so many keys takes longer
     damage: the records that have lost a requested key, according to the index
     """
 
     range: OffsetRange
     records: FoundRecords | None = None
     is_frequent: bool = False
+    has_many_keys: bool = False
     damage: tuple[Finding, ...] = ()
 
 
@@ -198,10 +209,52 @@ def _joined(stretches: list[KeyedStretch]) -> list[KeyedStretch]:
         is_whole = last is not None and last.records is None and stretch.records is None
         if last is not None and is_whole and last.range.stop == stretch.range.start:
             whole = OffsetRange(last.range.start, stretch.range.stop)
-            joined[-1] = KeyedStretch(whole, None, last.is_frequent or stretch.is_frequent)
+            joined[-1] = KeyedStretch(
+                whole,
+                None,
+                last.is_frequent or stretch.is_frequent,
+                last.has_many_keys or stretch.has_many_keys,
+            )
         else:
             joined.append(stretch)
     return joined
+
+
+class _Hits:
+    """The candidates of many hashes in a part of an index, found in one pass. `IndexSearch` verifies them.
+
+    Raises UntrustedIndexError if a chain is broken, so that candidates may be missing.
+    """
+
+    def __init__(self, part: IndexPart, bulk: BulkSearch, hashes: KeyHashes) -> None:
+        self.path, self._part = part.path, part
+        array = hashes.array
+        rows = [np.empty((0, 2), np.int64)]
+        for _, hits in bulk.find_each([array]):
+            if len(hits.broken):
+                raise UntrustedIndexError(part.path, 0, "a chain of items is broken")
+            rows.append(np.column_stack((hits.offsets, array[hits.which].astype(np.int64))))
+        # Newest message first, each pair once.
+        self._rows = np.unique(np.concatenate(rows), axis=0)[::-1]
+
+    def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
+        """See `IndexPart.candidates`."""
+        return (Candidate(*row) for row in self._inside(within).tolist())
+
+    def candidate_arrays(
+        self, hashes: Collection[int], within: OffsetRange
+    ) -> Iterator[CandidateArrays]:
+        """See `IndexPart.candidate_arrays`."""
+        rows = self._inside(within)
+        yield CandidateArrays(rows[:, 0].copy(), rows[:, 1].astype(np.int32))
+
+    def lost_record(self, log: CommitLogReader, physical_offset: int) -> OffsetRange | None:
+        """See `IndexPart.lost_record`."""
+        return self._part.lost_record(log, physical_offset)
+
+    def _inside(self, within: OffsetRange) -> npt.NDArray[np.int64]:
+        offsets = self._rows[:, 0]
+        return self._rows[(within.start <= offsets) & (offsets < within.stop)]
 
 
 def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) -> KeyedStretch:
@@ -212,17 +265,23 @@ def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) ->
     """
     if segment.part is None:
         return KeyedStretch(segment.range)
-    most = max((segment.stop - segment.start) // _CANDIDATE_BYTES, 1)
+    size, part = segment.stop - segment.start, segment.part
+    most = max(size // _CANDIDATE_BYTES, 1)
     is_frequent = False
     try:
+        if isinstance(hashes, KeyHashes) and len(hashes) >= _FEW_HASHES:
+            bulk = part.bulk(segment.range)
+            if bulk.weight(len(hashes)) > size:
+                return KeyedStretch(segment.range, has_many_keys=True)
+            part = cast("IndexPart", _Hits(part, bulk, hashes))
         # Counting candidates reads only the index, not the messages, and so is fast.
-        candidates = islice(segment.part.candidates(hashes, segment.range), most + 1)
+        candidates = islice(part.candidates(hashes, segment.range), most + 1)
         is_frequent = sum(1 for _ in candidates) > most
         if is_frequent and not log.source.is_local:
             return KeyedStretch(segment.range, is_frequent=True)
         # A scan does not notice that a record has lost its key. So the entries of a frequent key are verified, too.
         window = _NO_TIME if is_frequent else None
-        search = IndexSearch(log, segment.part, hashes, segment.range, window)
+        search = IndexSearch(log, part, hashes, segment.range, window)
         places = [(record.physical_offset, record.size_bytes) for _, record in search]
     except UntrustedIndexError as error:
         damage = tuple(lost_keys(log, error))

@@ -354,6 +354,11 @@ def _by_key(
         plan.notes.append(
             f"{index.source.name}: {column}: too frequent in {frequent} bytes of the log, which are scanned instead"
         )
+    if many := sum(item.range.stop - item.range.start for item in stretches if item.has_many_keys):
+        plan.notes.append(
+            f"{index.source.name}: {column}: {many} bytes of the log are scanned, because a search for {len(keys):,} "
+            "keys in so many topics takes longer; a condition on the topic makes it faster"
+        )
     # The index excludes no part of the log. So return None: the caller then uses conditions on other columns, which may
     # exclude parts of the log.
     if all(item.records is None for item in stretches):
