@@ -87,6 +87,12 @@ def _query(stores: Sequence[Path], _: Path, __: Counts) -> None:
             assert store.query("T0", "k0").is_complete
 
 
+def _by_tags(stores: Sequence[Path], _: Path, __: Counts) -> None:
+    for path in stores:
+        with reput.open_store(path) as store:
+            assert store.find_by_tags("T0", "t").is_complete
+
+
 def _pull(stores: Sequence[Path], _: Path, __: Counts) -> None:
     for path in stores:
         with reput.open_store(path) as store:
@@ -154,6 +160,7 @@ def _rebuild(stores: Sequence[Path], _: Path, counts: Counts) -> None:
 
 OPERATIONS: dict[str, Operation] = {
     "query of a key": Operation(("query", "find", "QUERY_MESSAGE"), _query, (*_ALL, "messages of the key")),
+    "query by tags": Operation(("find_by_tags",), _by_tags, (*_SIZES, "messages of the key")),
     "pull": Operation(("pull", "PULL_MESSAGE"), _pull, _SIZES),
     "tail": Operation(("tail",), _each(reput.tail, count=3), _ALL),
     "trace": Operation(("trace",), lambda stores, *_: reput.trace(stores, key="k0"), _ALL),
