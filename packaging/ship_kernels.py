@@ -4,10 +4,12 @@ python packaging/ship_kernels.py [PYTHON...]
 
 Each PYTHON is an interpreter with reput's dependencies; without one, this interpreter compiles. The kernels of one
 numba and one Python version go to `src/reput/kernels/compiled/numba-VERSION-pyXY/LEVEL`. A wheel may hold several.
+Kernels that an earlier run compiled from the same sources stay.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shutil
@@ -36,21 +38,35 @@ def main(pythons: list[str]) -> int:
             capture_output=True,
             text=True,
         )
-        release, *levels = shown.stdout.splitlines()
+        (release,), *levels = map(str.split, shown.stdout.splitlines())
         if not levels:
             print(
                 f"no level is known for {platform.machine()}: its users compile kernels themselves"
             )
         for level in levels:
-            name, _, features = level.partition(" ")
+            name, features = (*level, "")[:2]
             folder = ROOT / "src" / "reput" / "kernels" / "compiled" / release / name
             settings = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
-            compile_into(folder, python, source | settings)
+            # Compiling takes minutes of processor time, so kernels of the same sources are kept.
+            stamp = ROOT / "build" / "kernels" / f"{release}-{name}.txt"
+            if not (stamp.exists() and stamp.read_text() == state_of(folder)):
+                stamp.unlink(missing_ok=True)
+                compile_into(folder, python, source | settings)
+                stamp.parent.mkdir(parents=True, exist_ok=True)
+                stamp.write_text(state_of(folder))
             size = sum(path.stat().st_size for path in folder.iterdir())
             print(
                 f"{folder.relative_to(ROOT)}: {len(list(folder.glob('*.nbi')))} kernels, {size:,} bytes"
             )
     return 0
+
+
+def state_of(folder: Path) -> str:
+    """Return a digest of the package's sources, any of which may decide what is compiled, and the number of kernels."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return f"{digest.hexdigest()} {len(list(folder.glob('*.nb?')))}"
 
 
 def compile_into(folder: Path, python: str, settings: dict[str, str]) -> None:

@@ -4,6 +4,7 @@ import configparser
 import re
 import subprocess
 import tomllib
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +220,31 @@ def test_the_notes_of_a_release_are_short() -> None:
     _, *released = re.split(r"^## \[(?!Unreleased)", text, flags=re.MULTILINE)
     assert len(released) == 3
     assert [len(one.strip().splitlines()) for one in released if len(one.splitlines()) > 40] == []
+
+
+def test_kernels_of_the_same_sources_are_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_from_file_location("ship_kernels", CHECKOUT / "packaging" / "ship_kernels.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    compiled = []
+
+    def compile_into(folder: Path, python: str, settings: dict[str, str]) -> None:
+        compiled.append(folder.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("kernel.nbi", "kernel.1.nbc"):
+            (folder / name).write_bytes(b"x")
+
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "compile_into", compile_into)
+    assert module.main([]) == 0
+    levels = list(compiled)
+    assert levels
+    assert module.main([]) == 0
+    assert compiled == levels
+    next(tmp_path.glob(f"src/reput/kernels/compiled/*/{levels[0]}/*.nbc")).unlink()
+    assert module.main([]) == 0
+    assert compiled == [*levels, levels[0]]
