@@ -29,13 +29,12 @@ from reput.core import (
     QueueSetWriter,
     QueuesOf,
     StoreFacts,
-    dispatched_entries,
     facts_of,
     open_queues,
     register_queue_form,
-    rocksdb_rules,
 )
 from reput.core.queues import forms
+from reput.engine.compare import dispatched_entries, rocksdb_rules
 from reput.engine.rebuild import (
     LogSummary,
     QueueBuild,

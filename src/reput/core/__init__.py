@@ -188,8 +188,6 @@ if TYPE_CHECKING:
     from reput.core.queues.reader import ExtendedQueueReader as ExtendedQueueReader
     from reput.core.queues.reader import ExtensionFiles as ExtensionFiles
     from reput.core.queues.reader import first_at as first_at
-    from reput.core.queues.rocksdb_dispatch import dispatched_entries as dispatched_entries
-    from reput.core.queues.rocksdb_dispatch import rocksdb_rules as rocksdb_rules
     from reput.core.queues.set_writer import BatchEnd as BatchEnd
     from reput.core.queues.set_writer import BatchQueues as BatchQueues
     from reput.core.queues.set_writer import ConsumeQueueSetWriter as ConsumeQueueSetWriter

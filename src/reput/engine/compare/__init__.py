@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from reput.engine.compare.proof import prove_new as prove_new
     from reput.engine.compare.proof import reader_of as reader_of
     from reput.engine.compare.proof import remember as remember
+    from reput.engine.compare.rocksdb_dispatch import dispatched_entries as dispatched_entries
+    from reput.engine.compare.rocksdb_dispatch import rocksdb_rules as rocksdb_rules
     from reput.engine.compare.stretch import LogStretch as LogStretch
 else:
     __getattr__, __dir__ = face(__name__)

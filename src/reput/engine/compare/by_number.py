@@ -24,9 +24,9 @@ from reput.core import (
     QueueKind,
     ScanBuffers,
     ScanMode,
-    dispatched_entries,
 )
 from reput.engine.compare.columns import Column, ExpectedEntries, Flags, FoundEntries, Rows
+from reput.engine.compare.rocksdb_dispatch import dispatched_entries
 from reput.errors import MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 from reput.format.consume_queue import ConsumeQueueEntry

@@ -14,8 +14,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.core import DispatchBatch, OffsetRange, Queue, dispatched_entries, facts_of, is_light
-from reput.engine.compare import Placement, ascending, entry_of_each, fitting, in_ranges
+from reput.core import DispatchBatch, OffsetRange, Queue, facts_of, is_light
+from reput.engine.compare import (
+    Placement,
+    ascending,
+    dispatched_entries,
+    entry_of_each,
+    fitting,
+    in_ranges,
+)
 from reput.engine.five.rocksdb_database import RocksDatabase
 from reput.engine.rebuild import REFUSED, OldNumbers, read_batches
 from reput.engine.writer import LogPart, PlacedBatches

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reput.core import BatchSizeOf, DispatchBatch, Queue, QueueSetWriter, dispatched_entries
+from reput.core import BatchSizeOf, DispatchBatch, Queue, QueueSetWriter
+from reput.engine.compare import dispatched_entries
 from reput.engine.five import rocksdb_database
 from reput.engine.five.rocksdb_writer import opened_to_write
 from reput.errors import FormatError

@@ -20,6 +20,7 @@ from operator import itemgetter
 
 from reput import core
 from reput.core import ROCKSDB_QUEUE, CommitLogReader, QueueReader, ScanMode
+from reput.engine import compare
 from reput.engine.five import rocksdb_database
 from reput.engine.five.rocksdb_database import RocksDatabase
 from reput.errors import MessageNotFoundError, StoreError, UsageError
@@ -298,10 +299,10 @@ class UndispatchedEntries:
         assert file is not None
         scan = core.FileScan(
             file, self._position, stop, ScanMode.GROWING_READER,
-            core.rocksdb_rules(self._delays_ms), open_file=self._log.source.open,
+            compare.rocksdb_rules(self._delays_ms), open_file=self._log.source.open,
         )  # fmt: skip
         for batch in scan.batches():
-            for queue, rows, queue_offset in core.dispatched_entries(batch):
+            for queue, rows, queue_offset in compare.dispatched_entries(batch):
                 self.count += len(rows)
                 columns = (queue_offset, *(rows[name] for name in _COLUMNS))
                 self._add(queue, zip(*(c.tolist() for c in columns), strict=True))

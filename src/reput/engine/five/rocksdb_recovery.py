@@ -23,12 +23,11 @@ from reput.core import (
     ScanBuffers,
     ScanMode,
     StoreLog,
-    dispatched_entries,
     facts_of,
     is_light,
     queue_database,
-    rocksdb_rules,
 )
+from reput.engine.compare import dispatched_entries, rocksdb_rules
 from reput.engine.five.rocksdb_database import RocksDatabase
 from reput.engine.five.rocksdb_queues import RocksQueueSetWriter
 from reput.engine.five.rocksdb_writer import create_database

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.core import Queue, dispatched_entries
+from reput.core import Queue
+from reput.engine.compare import dispatched_entries
 from reput.engine.five.rocksdb_layout import KeyedRange, ranges_of
 from reput.engine.five.rocksdb_queues import entry_columns, entry_keys, entry_values
 from reput.engine.five.rocksdb_writer import table_writer

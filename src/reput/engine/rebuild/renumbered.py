@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from reput.core import ConsumeQueueSetReader, Queue, QueueReader, dispatched_entries
+from reput.core import ConsumeQueueSetReader, Queue, QueueReader
+from reput.engine.compare import dispatched_entries
 from reput.engine.rebuild.batch_file import queue_of, read_batches, read_runs
 from reput.errors import MessageNotFoundError, StoreError
 from reput.format.consume_queue import PRE_BLANK

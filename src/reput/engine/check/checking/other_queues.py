@@ -25,10 +25,15 @@ from reput.core import (
     StoreLog,
     batch_size_in,
     queue_forms,
-    rocksdb_rules,
 )
 from reput.engine.check.checking.checked_store import CheckedStore
-from reput.engine.compare import EntryPlace, NumberedEntries, NumberedLog, NumberedMessages
+from reput.engine.compare import (
+    EntryPlace,
+    NumberedEntries,
+    NumberedLog,
+    NumberedMessages,
+    rocksdb_rules,
+)
 from reput.errors import (
     FormatError,
     MessageNotFoundError,

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.core.log.dispatch_batch import DispatchBatch, Queue
-from reput.core.log.verdict import DispatchRules
+from reput.core import DispatchBatch, DispatchRules, Queue
 from reput.format.properties import LMQ_PREFIX
 
 
