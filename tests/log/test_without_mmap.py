@@ -129,3 +129,21 @@ def test_after_a_crash_within_a_write_the_log_ends_before_it(tmp_path: Path, see
         opened.put(reput.Message("T", b"after", properties={"KEYS": "after"}))
         assert len(opened.query("T", "after").messages) == 1
     assert kinds(checked(store)) == set()
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_such_a_store_is_written_and_repaired(tmp_path: Path, is_clean: bool) -> None:
+    forge = new_log(Random(6))
+    store = new_store(tmp_path / "store", appended(forge, Random(6)), is_clean=is_clean)
+    with reput.open_store(store, mode="rw") as opened:
+        assert opened.put(reput.Message("T", b"new", queue_id=0)).queue_offset == 120
+    assert kinds(checked(store)) == set()
+    queue_file = min((store / "consumequeue" / "T" / "0").iterdir())
+    queue_file.write_bytes(bytes(20) + queue_file.read_bytes()[20:])
+    assert kinds(checked(store)) != set()
+    reput.repair(store)
+    assert kinds(checked(store)) == set()
+    with reput.open_store(store) as opened:
+        pulled = opened.pull("T", 0, 0, 200).messages
+    assert [message.queue_offset for message in pulled] == list(range(121))
+    assert pulled[-1].body == b"new"

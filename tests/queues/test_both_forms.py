@@ -235,3 +235,10 @@ def test_a_database_of_another_run_is_one_warning(tmp_path: Path) -> None:
     reput.rebuild(path, queues="both", only="consumequeue", runner="serial")
     assert queue_files(path) == before
     assert kinds(checked(path)) == set()
+
+
+def test_such_stores_are_not_owned(store: Path) -> None:
+    reput.rebuild(store, queues="both", config=CONFIG, runner="serial")
+    with pytest.raises(UsageError, match="in files and in RocksDB"):
+        reput.open_store(store, mode="rw")
+    assert checked(store) == []

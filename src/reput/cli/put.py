@@ -123,7 +123,7 @@ def command(
 
     The sizes and the version apply to a new store; an existing store keeps its own. A new store has small files (16 MiB
     of CommitLog) unless a size or --broker-config is passed. For a store that a broker will open, pass its
-    --broker-config. Stores with queues in RocksDB are refused.
+    --broker-config. Stores with queues both in files and in RocksDB are refused.
 
     Exits with 3 if a line was not a message, or if older parts of the CommitLog cannot be read (see reput recover).
     """
