@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from reput.base import Finding, Runner, nearest_first, no_progress, waiting
+from reput.base import Finding, Runner, counted, nearest_first, no_progress, waiting
 from reput.core import (
     DEFAULT_SPLIT_BYTES,
     NO_NAMES,
@@ -484,7 +484,8 @@ def _at_offsets(
     for part in ranges:
         first, last = bisect_left(places, part.start), bisect_left(places, part.stop)
         parts += [replace(part, start=at, stop=at + 1) for at in places[first:last]]
-    plan.notes.append(f"{source.name}: {len(parts)} messages found through their physical offsets")
+    count = counted(len(parts), "message")
+    plan.notes.append(f"{source.name}: {count} found through physical offsets")
     return parts
 
 
