@@ -84,6 +84,7 @@ test-truth-sample: $(STAMP) ## 20 scenes of test-truth, those of SEED (the seed 
 
 growth: $(STAMP) ## how the cost of each operation grows with each size of a store, by counts (20 minutes)
 	$(BIN)/python -m tests.growth.measure
+	$(BIN)/python -m tests.growth.simulated
 
 test-cluster: $(STAMP) ## rebuild 200 times on a Spark cluster whose executors fail, stop and leave (Linux)
 	REPUT_CLUSTER_RUNS=200 $(BIN)/python -m pytest -q -m "slow or not slow" tests/spark/test_faults.py
