@@ -28,6 +28,7 @@ _PARTS = {
     "ConsumeQueueEntry",
     "ConsumeQueueInspection",
     "Difference",
+    "EntriesOfQueue",
     "GroupLag",
     "IndexHeader",
     "IndexInspection",

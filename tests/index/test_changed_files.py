@@ -189,7 +189,10 @@ def test_a_message_between_two_index_files_gets_another_key(
 ) -> None:
     """The IndexFiles are judged again for each query while they are new, and only after a change once they are old."""
     if not is_recent:
-        monkeypatch.setattr(index_files, "_stamp", lambda path: Stamp())
+        judged = index_files._as_it_is
+        monkeypatch.setattr(
+            index_files, "_as_it_is", lambda file: judged(file)._replace(stamp=Stamp())
+        )
     path = write_store(on_disk / "store", log.files())
     older, _ = index_of(path, log.files(), items=600)[:2]
     (last,) = struct.unpack_from(">i", older.read_bytes(), 36)

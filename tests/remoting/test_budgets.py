@@ -60,7 +60,7 @@ def test_a_heartbeat_of_many_groups_costs_one_save_and_beyond_the_budget_nothing
         names = [f"g{n}" for n in range(250)]
         assert client.ask(RequestCode.HEART_BEAT, {}, beat(names)).code == 0
         too_many = client.ask(RequestCode.HEART_BEAT, {}, beat([f"h{n}" for n in range(2_000)]))
-        assert (too_many.code, "2000 groups" in (too_many.remark or "")) == (REFUSED, True)
+        assert (too_many.code, "2,000 groups" in (too_many.remark or "")) == (REFUSED, True)
         topics = tmp_path / "s" / "config" / "topics.json"
         wait_for(lambda: topics.exists() and b"%RETRY%g249" in topics.read_bytes())
         assert len([path for path in saved if path.name == "topics.json"]) <= 2

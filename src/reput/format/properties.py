@@ -197,7 +197,10 @@ def lite_queue_name(parent_topic: str, lite_topic: str) -> str:
 
 
 def lite_topic_of(queue_name: str) -> tuple[str, str] | None:
-    """Return parent topic and Lite topic of a light queue (`LiteUtil.getParentTopic`); None for any other queue."""
+    """Return parent topic and Lite topic of a light queue; None for any other queue.
+
+    In RocketMQ: `LiteUtil.getParentTopic`, `getLiteTopic`.
+    """
     if not queue_name.startswith(LITE_PREFIX):
         return None
     parts = queue_name[len(LITE_PREFIX) :].split(_LITE_SEPARATOR)

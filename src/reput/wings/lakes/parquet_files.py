@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reput.errors import StoreAccessError, explained
-from reput.io import DISK, Location, Scratch, StagedFiles
+from reput.io import DISK, Location, Parquet, Scratch, StagedFiles
 from reput.wings.lakes.data_file import DataFile, RowTally, bounds_of, read_back, tally_of, total_of
 from reput.wings.lakes.partitions import SORT_COLUMNS, PartitionValues, sorted_slices
 
@@ -237,11 +237,14 @@ class ParquetFiles:
                 # Count the rows of the written file, and add up their sizes and CRCs. Before the commit, these totals
                 # are compared with the totals of the rows that were read from the log.
                 tally = read_back(place, metadata)
-            elif metadata.num_rows != tally.rows:
-                raise StoreAccessError(
-                    f"{path}: has {metadata.num_rows} of {tally.rows} rows; nothing was committed. "
-                    "Check the disk, then repeat the operation"
-                )
+            else:
+                with Parquet.opened(place, metadata) as file:
+                    rows = file.metadata.num_rows
+                if rows != tally.rows:
+                    raise StoreAccessError(
+                        f"{path}: has {rows} of {tally.rows} rows; nothing was committed. "
+                        "Check the disk, then repeat the operation"
+                    )
         size = os.path.getsize(path)
         if Location.is_url(self._folder):
             put = StagedFiles.put if self._is_fast else StagedFiles.put_verified
