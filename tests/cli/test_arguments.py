@@ -20,6 +20,7 @@ OTHERS = {
     "mode",
     "onCorrupt",
     "parts",
+    "request",
     "seconds",
     "store",
 }

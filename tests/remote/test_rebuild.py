@@ -336,3 +336,13 @@ class _InPublish(SerialRunner):
             super().run(function, tasks[:1], weights[:1], progress)
             raise KeyboardInterrupt
         return super().run(function, tasks, weights, progress)
+
+
+def test_only_the_index_is_fetched_if_only_the_index_is_rebuilt(
+    golden: Golden, s3: Options, archive: str, tmp_path: Path
+) -> None:
+    store, output = golden("lmq"), tmp_path / "out"
+    staging = f"{archive}/staging"
+    _rebuild(store, s3, store=store.path, output=output, staging=staging, only="index")
+    assert not (output / "consumequeue").exists()
+    assert len(list((output / "index").iterdir())) == len(list((store.path / "index").iterdir()))

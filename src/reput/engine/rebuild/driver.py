@@ -274,6 +274,14 @@ class _Survey(NamedTuple):
             passes.append(QueuePass(build, place))
         return tuple(passes)
 
+    def bucket_passes(
+        self, staging: BucketStaging, output: Path | None, new: Path | None, only: Only | None
+    ) -> tuple[QueuePass, ...]:
+        """Return what writes the queues into object storage: always ConsumeQueue files."""
+        if only == "index":
+            return ()
+        return (QueuePass(self.file_queues(staging, output, new), staging),)
+
     def report(self, output: str) -> RebuildReport:
         report = RebuildReport(self.source.path, output, config=self.config, notes=self.notes)
         ends = self.ends
@@ -377,7 +385,7 @@ def _into_bucket(
     published = open_object_store(output, options)
     storage, path = storage_of(output, options)
     checkpoint = facts_of(path, storage=storage).checkpoint
-    passes = (QueuePass(survey.file_queues(staging, None), staging),)
+    passes = survey.bucket_passes(staging, None, None, arguments.only)
     report = survey.report(output)
     StagedFiles.register_stores(places := (published, staging.store))
     rebuild = _Rebuild(
@@ -404,7 +412,7 @@ def _by_bucket(
     survey = _survey(source, arguments)
     staging = _bucket_staging(place, survey, options)
     local = Staging(output / STAGING_FOLDER, survey.fingerprint)
-    passes = (QueuePass(survey.file_queues(staging, output, local.new), staging),)
+    passes = survey.bucket_passes(staging, output, local.new, arguments.only)
     report = survey.report(str(output))
     StagedFiles.register_stores(places := (staging.store,))
     # The tasks of an AnchoredRunner open this machine's output folder, so all executors must see it. With a remote
