@@ -215,7 +215,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = plan_between(sources, bounds, split_bytes=self._options.split_bytes)
         for store, lost, _ in plan.missing:
             self._lose(f"{store}: no file has offsets {lost.start} to {lost.stop}")
-        return partitions_of(plan, self._options)
+        return [*partitions_of(plan, self._options)]
 
     def _bounds(
         self, source: LogListing, start: ReadMark | None, end: ReadMark, buffers: ScanBuffers
