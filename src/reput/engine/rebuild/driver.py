@@ -84,6 +84,10 @@ _SIZES_ASSUMED = (
     "the store has no IndexFile that shows hash slots and index items, so the broker's defaults were used; if the "
     "broker has other values, rebuild with its configuration, or pass the numbers of slots and items"
 )
+_QUEUE_SIZE_ASSUMED = (
+    "the store has no ConsumeQueue file that shows the size of these files, so the broker's default was used; a broker "
+    "with another size does not start: rebuild with its configuration"
+)
 # Two seconds: more than the resolution (one second) of the modification times of objects.
 _REMOTE_TICK_NS = 2_000_000_000
 # For this number of log files or more, tasks look up where the data of each file ends. For fewer files, the driver
@@ -308,6 +312,13 @@ def _survey(source: _Source, arguments: _Arguments) -> _Survey:
         notes.append(_SIZES_ASSUMED)
     config = facts.config
     forms = forms_of(facts, arguments.queues, arguments.only)
+    if (
+        arguments.config is None
+        and arguments.only != "index"
+        and "queue_entries" not in facts.shown
+        and not all(isinstance(form, RebuiltForm) for form in forms)
+    ):
+        notes.append(_QUEUE_SIZE_ASSUMED)
     for form in forms:
         config = form.settings(config)
     return _Survey(
