@@ -4,6 +4,7 @@ import shutil
 import tarfile
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -190,6 +191,21 @@ def test_repair_keeps_both(store: Path) -> None:
     before = items(store), queue_files(store)
     (store / "consumequeue" / "A" / "0" / f"{0:020d}").unlink()
     assert kinds(checked(store)) != set()
+    ran = run("repair", store)
+    assert ran.code == 0, ran.err
+    assert (items(store), queue_files(store)) == before
+
+
+def test_repair_keeps_both_with_light_queues(tmp_path: Path) -> None:
+    store, config = tmp_path / "store", replace(CONFIG, enable_lmq=True, enable_multi_dispatch=True)
+    dispatch = {"INNER_MULTI_DISPATCH": "%LMQ%one,%LMQ%two"}
+    with reput.open_store(store, mode="rw", config=config) as opened:
+        for number in range(60):
+            opened.put(reput.Message("A", b"%d" % number, properties=dispatch, queue_id=number % 2))
+    reput.rebuild(store, queues="both", config=config, runner="serial")
+    assert {"A", "%LMQ%one", "%LMQ%two"} == {name.split("/")[0] for name in queue_files(store)}
+    before = items(store), queue_files(store)
+    (store / "consumequeue" / "A" / "1" / f"{0:020d}").unlink()
     ran = run("repair", store)
     assert ran.code == 0, ran.err
     assert (items(store), queue_files(store)) == before

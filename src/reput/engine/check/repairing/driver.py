@@ -8,7 +8,7 @@ that has an unchanged file open can continue to use it. A CommitLog file whose b
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
@@ -231,15 +231,15 @@ def _dispatch_rest(plan: Plan, new: Path) -> None:
 
 def _prepare_queues(plan: Plan, new: Path) -> str:
     """Prepare the parts of the old queues that a rebuild needs. Return how the new queues are stored."""
-    kind = FILES
-    if (form := facts_of(plan.store).form_of_remains) is not None:
-        # The rebuild reads the old queues, so link their files into the new state. The rebuild creates a new folder and
-        # never changes these files, so the old state, which shares them, stays unchanged.
-        folder = Path(form.folder(str(plan.store))).name
+    kind, facts = FILES, facts_of(plan.store)
+    # The folders of old queues that the rebuild reads. Their files are linked into the new state. The rebuild creates a
+    # new folder and never changes these files, so the old state, which shares them, stays unchanged.
+    folders: set[str] = set()
+    if (form := facts.form_of_remains) is not None:
         # Folders that are no queues have been linked with the rest of the store.
-        if folder in QUEUE_FOLDERS:
-            _link_below(plan, new, folder)
-        if not facts_of(plan.store).has_queue_files:
+        folders = {Path(form.folder(str(plan.store))).name} & {*QUEUE_FOLDERS}
+        if not facts.has_queue_files:
+            _link_below(plan, new, folders)
             return form.name
         kind = BOTH
     # Create the folders of batch queues, but not their files. These folders may be the only evidence of which topics
@@ -248,31 +248,34 @@ def _prepare_queues(plan: Plan, new: Path) -> str:
         top, _, topic = entry.name.partition("/")
         if entry.is_folder and top == BATCH_QUEUE_FOLDER and topic and "/" not in topic:
             DISK.create_folder(new / entry.name)
-    if facts_of(
-        plan.store
-    ).has_extension_files:  # ConsumeQueueExt files contain bit maps, which the rebuild copies.
-        _link_below(plan, new, CONSUME_QUEUE_FOLDER)
-        _link_below(plan, new, EXTENSION_FOLDER)
-    else:
-        # The stated queue offsets of light queues do not show the positions of their entries, but the old entries do.
-        for entry in plan.seen:
-            top, _, topic = entry.name.partition("/")
-            if (
-                entry.is_folder
-                and top == CONSUME_QUEUE_FOLDER
-                and is_light(topic)
-                and "/" not in topic
-            ):
-                _link_below(plan, new, entry.name)
+    # ConsumeQueueExt files contain bit maps, which the rebuild copies.
+    if facts.has_extension_files:
+        folders |= {CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER}
+    # The stated queue offsets of light queues do not show the positions of their entries, but the old entries do.
+    if CONSUME_QUEUE_FOLDER not in folders:
+        folders |= {
+            entry.name
+            for entry in plan.seen
+            if entry.is_folder and is_light(_topic_folder(entry.name))
+        }
+    _link_below(plan, new, folders)
     _copy_expired_queues(plan, new)
     return kind
 
 
-def _link_below(plan: Plan, new: Path, folder: str) -> None:
-    for entry in below(plan, folder):
-        target = new / entry.name
-        DISK.create_folder(target.parent)
-        DISK.link(plan.store / entry.name, target, entry.inode)
+def _topic_folder(name: str) -> str:
+    """Return the topic whose ConsumeQueues a folder of a store contains, or an empty text."""
+    top, _, topic = name.partition("/")
+    return topic if top == CONSUME_QUEUE_FOLDER and "/" not in topic else ""
+
+
+def _link_below(plan: Plan, new: Path, folders: Iterable[str]) -> None:
+    """Link the files of these folders, none of which may contain another."""
+    for folder in folders:
+        for entry in below(plan, folder):
+            target = new / entry.name
+            DISK.create_folder(target.parent)
+            DISK.link(plan.store / entry.name, target, entry.inode)
 
 
 def _copy_expired_queues(plan: Plan, new: Path) -> None:
