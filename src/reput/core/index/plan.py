@@ -19,7 +19,7 @@ from reput.core.log.files import CommitLogFile, lost_end
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.record import KeyedRecord
-from reput.core.log.walk import LogWalk, newest_timestamp
+from reput.core.log.walk import LogWalk, lost_before, newest_timestamp
 from reput.errors import CorruptMessageError, MessageNotFoundError
 from reput.format.checkpoint import Checkpoint
 from reput.io import Stamp
@@ -209,12 +209,9 @@ class Planner:
         Raises StoreAccessError, StoreChangedError.
         """
         newest = self._index.newest_entry
-        # Either the log was cut off, or the message of the newest entry was appended after `log_end` was found.
         if newest >= log_end:
-            try:
-                self._log.locate(newest)
-            except (MessageNotFoundError, CorruptMessageError):
-                return lost_end(self._log.files, log_end, newest, "the index")
+            if (lost := lost_before(self._log, log_end, newest, "the index")) is not None:
+                return lost
             log_end = newest + 1
         stored_ms = max(
             self._checkpoint.physic_msg_timestamp, self._checkpoint.logics_msg_timestamp

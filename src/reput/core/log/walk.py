@@ -13,13 +13,13 @@ from contextlib import suppress
 from itertools import islice
 
 from reput.base import Finding, Kind
-from reput.core.log.files import CommitLogFile, add_out_of_place, find_record
+from reput.core.log.files import CommitLogFile, add_out_of_place, find_record, lost_end
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.record import LocatedRecord
 from reput.core.log.sources import has_data
 from reput.core.log.verdict import WalkVerdict
-from reput.errors import CorruptMessageError, StoreError, StoreNotFoundError
+from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, StoreNotFoundError
 from reput.format.commit_log import (
     BLANK_BYTES,
     BLANK_MAGIC,
@@ -291,6 +291,29 @@ def _check_delay(record: LocatedRecord) -> None:
             tags_code(SCHEDULE_TOPIC, record.properties(), 0, _NO_DELAYS)
         except ValueError as error:
             raise RecordError(str(error)) from None
+
+
+def lost_before(log: CommitLogReader, log_end: int, newest: int, whose: str) -> Finding | None:
+    """Return a finding if the log cannot be read from `log_end` to the message at `newest`, to which `whose` refers.
+
+    The log may have lost its end. Or unreadable bytes lie between, which a reader takes for the unwritten rest of the
+    file if they are zeros. Return None if a record begins at `log_end` now: it was appended after this end was found.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    try:
+        log.locate(newest)
+    except (MessageNotFoundError, CorruptMessageError):
+        return lost_end(log.files, log_end, newest, whose)
+    walk = LogWalk(log, log_end, log_end + 1)
+    if next(iter(walk), None) is not None or walk.blank is not None:
+        return None
+    file = log.file_at(log_end) or log.files[-1]
+    return Finding(
+        Kind.LOST_LOG_END, file.path,
+        f"no record begins here, but {whose} refers to a later message; messages from here on are not read",
+        physical_offset=log_end, length=newest + 1 - log_end,
+    )  # fmt: skip
 
 
 def newest_timestamp(log: CommitLogReader, log_end: int) -> int | None:

@@ -18,18 +18,17 @@ from reput.core.index.plan import Planner
 from reput.core.index.set_reader import IndexFileSetReader
 from reput.core.index.trust import RecallingJudge
 from reput.core.index.verdict import Judge
-from reput.core.log.files import lost_end
 from reput.core.log.known_ranges import KnownRanges
 from reput.core.log.log_topics import LogQueues, LogTopics
 from reput.core.log.paths import find_store
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import StoreLog
+from reput.core.log.walk import lost_before
 from reput.core.queues.queue_index import QueueIndex
 from reput.core.queues.store_queues import open_queues
 from reput.core.store.facts import StoreFacts, facts_of
 from reput.core.store.parts import with_version
 from reput.errors import (
-    CorruptMessageError,
     FormatError,
     MessageNotFoundError,
     StoreError,
@@ -258,11 +257,7 @@ class StoreReader(Closing):
             return None
         # The message may have been appended since `log_end` was found.
         self.commit_log.refresh()
-        try:
-            self.commit_log.locate(newest)
-        except (MessageNotFoundError, CorruptMessageError):
-            return lost_end(self.commit_log.files, log_end, newest, "a queue")
-        return None
+        return lost_before(self.commit_log, log_end, newest, "a queue")
 
     @cached_property
     def may_have_replaced_ids(self) -> bool:
