@@ -216,6 +216,60 @@ def test_a_file_that_changed_after_a_clean_shutdown_is_read_again(
     assert not read_recovery_point(store, config, log_begin, queues)[1]
 
 
+def _close_with_equal_times(store: Path) -> None:
+    """Close a store cleanly. The files of its queues 0 and 1 have the same modification time."""
+    with closing(StoreWriter(store, SMALL_16K, QUIET)) as writer:
+        writer.put_many([Message("T", b"body", [str(n)], queue_id=n % 3) for n in range(60)])
+    for queue_id in range(2):
+        for path in (store / f"consumequeue/T/{queue_id}").iterdir():
+            os.utime(path, ns=(0, 10**18))
+    with closing(StoreWriter(store, SMALL_16K, QUIET)) as writer:
+        writer.put(Message("T", b"body", queue_id=2))
+
+
+def zero_with_the_same_time(store: Path) -> None:
+    path = store / "consumequeue/T/0" / f"{0:020d}"
+    path.write_bytes(bytes(path.stat().st_size))
+    os.utime(path, ns=(0, 10**18))
+
+
+def exchange_folders(store: Path) -> None:
+    topic = store / "consumequeue/T"
+    for source, target in (("0", "x"), ("1", "0"), ("x", "1")):
+        (topic / source).rename(topic / target)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("harm", [zero_with_the_same_time, exchange_folders])
+@pytest.mark.parametrize("by", ["this version", "an earlier version"])
+def test_a_queue_file_that_was_exchanged_after_a_clean_shutdown_is_noticed(
+    tmp_path: Path, harm: Callable[[Path], None], by: str
+) -> None:
+    store = tmp_path / "store"
+    _close_with_equal_times(store)
+    point = json.loads((store / "reput.known").read_text())
+    assert point.pop("last_files")[1]
+    if by == "an earlier version":
+        (store / "reput.known").write_text(json.dumps(point))
+    assert read_recovery_point(store, SMALL_16K, 0, QueueFiles.all_of(store, SMALL_16K))[1]
+    harm(store)
+    queues = QueueFiles.all_of(store, SMALL_16K)
+    assert read_recovery_point(store, SMALL_16K, 0, queues) == (None, False)
+
+
+def test_a_zeroed_queue_file_with_the_same_time_is_written_anew(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    _close_with_equal_times(store)
+    zero_with_the_same_time(store)
+    assert reopened(store) == 0
+
+
+def test_a_copy_of_a_closed_store_is_not_compared(tmp_path: Path) -> None:
+    _close_with_equal_times(tmp_path / "store")
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    assert reopened(tmp_path / "copy") > 0
+
+
 def test_only_the_oldest_files_may_be_missing_and_only_if_they_have_expired() -> None:
     # For each recorded file: its name, its time, and the physical offset of its last entry.
     looks: list[Look] = [("a", 1, 90), ("b", 2, 190), ("c", 3, 290)]
@@ -257,10 +311,12 @@ def test_entries_before_the_recovery_point_must_be_in_order(
     (tmp_path / f"{0:020d}").write_bytes(data.ljust(SMALL_16K.queue_file_bytes, b"\0"))
     queue = QueueFiles(tmp_path, SMALL_16K.queue_entries)
     end = queue.end_before(6)
-    assert _queue_is_good(queue, 6, end, [], 0, SMALL_16K, False) == is_good
-    assert not _queue_is_good(queue, 6, end + 1, [], 0, SMALL_16K, False)
-    # The entries need not be read if the digest of a closed store shows that the file is unchanged.
-    assert _queue_is_good(queue, 6, end, [], 0, SMALL_16K, True)
+    assert _queue_is_good(queue, 6, end, [], 0, SMALL_16K, False, False) == is_good
+    assert not _queue_is_good(queue, 6, end + 1, [], 0, SMALL_16K, False, False)
+    # After a clean shutdown, the last entry suffices, or no entry if the file is certainly the same.
+    assert _queue_is_good(queue, 6, end, [], 0, SMALL_16K, True, False)
+    assert not _queue_is_good(queue, 6, end + 1, [], 0, SMALL_16K, True, False)
+    assert _queue_is_good(queue, 6, end, [], 0, SMALL_16K, True, True)
 
 
 @pytest.mark.every_case

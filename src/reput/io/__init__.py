@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from reput.io.staged import StagedFiles as StagedFiles
     from reput.io.staged import at_once as at_once
     from reput.io.stamps import Stamp as Stamp
+    from reput.io.stamps import has_stamps as has_stamps
     from reput.io.stamps import is_open_for_writing as is_open_for_writing
     from reput.io.storage import LOCAL as LOCAL
     from reput.io.storage import FolderEntry as FolderEntry

@@ -36,6 +36,8 @@ Two changes within one tick get the same time.
 _SETTLED_NS = 60_000_000_000
 # File systems whose kernel knows every writer of a file, and changes the ctime at the first write to a clean page.
 _REPORTING = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "xfs"})
+# File systems that change a file's ctime at least when a system call changes the file.
+_STAMPING = _REPORTING | {"overlay", "tmpfs"}
 _MOUNTS = Path("/proc/self/mountinfo")
 _DESCRIPTORS = Path("/proc/self/fdinfo")
 _PERIODS = [Path(f"/proc/sys/vm/dirty_{name}_centisecs") for name in ("expire", "writeback")]
@@ -89,6 +91,10 @@ class Stamp(NamedTuple):
         except OSError:
             return None
 
+    def is_older_than(self, time_ns: int) -> bool:
+        """Return whether every change after this time (ns) gives the file another ctime than this stamp has."""
+        return self.changed_ns + _TICK_NS <= time_ns
+
     def is_of(self, path: str) -> bool:
         """Return whether a file still has this settled stamp. Each query asks this about many files, so it is quick."""
         try:
@@ -99,6 +105,17 @@ class Stamp(NamedTuple):
         return (
             status.st_ctime_ns == changed_ns and status.st_size == size and status.st_ino == inode
         )
+
+
+def has_stamps(path: str) -> bool:
+    """Return whether stamps show each change of files that no process has mapped for writing.
+
+    Every change by a system call then changes the ctime of the file. `path` is the file, or a folder of such files.
+    """
+    try:
+        return not hasattr(fcntl, "F_SETLEASE") or _file_system(path) in _STAMPING
+    except OSError:
+        return False
 
 
 def is_open_for_writing(path: str) -> bool | None:

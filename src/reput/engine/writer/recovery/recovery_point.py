@@ -4,7 +4,9 @@ The file `reput.known` states that all messages before one physical offset are i
 and exactly once. It records where each queue and the index end at that offset, the modification times of the files that
 are already full, and the modification time of the store's file `lock`. The file `reput.known` is replaced periodically
 and when the store is closed. A clean shutdown adds a digest. The digest covers `checkpoint`, and the sizes and
-modification times of the CommitLog files and of the queue files and IndexFiles that are not full yet.
+modification times of the CommitLog files and of the queue files and IndexFiles that are not full yet. A file can be
+exchanged for another one with the same size and modification time, so the last entry of each queue is read as well. It
+need not be read if a second digest shows that the file with this entry has the same path, inode and ctime as before.
 
 A recovery point is valid as long as the files that it names exist unchanged. A broker ignores `reput.known`, but each
 start of a broker changes the modification time of `lock`, which makes an earlier recovery point invalid.
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -50,7 +53,7 @@ from reput.format.file_names import (
 )
 from reput.format.index_file import HEADER_BYTES, decode_header
 from reput.format.untrusted_json import parse_json
-from reput.io import Disk, FileReader
+from reput.io import Disk, FileReader, Stamp, has_stamps
 from reput.kernels.entry_checks import written_entries
 
 _MOST_BYTES, _MOST_VALUES = 1 << 28, 8 << 20  # A queue has 7 values.
@@ -117,6 +120,10 @@ class RecoveryPointWriter:
             "refused": [[*name, size] for name, size in sorted(point.refused.items())],
             "closed": _digest(self._store, point, self._config) if closing else "",
         }
+        if closing:
+            taken_ns = time.time_ns()
+            digest, _ = _last_files(self._store, point, self._config, taken_ns)
+            content["last_files"] = [taken_ns, digest]
         self._disk.replace(self._store / self._name, json.dumps(content).encode())
 
     def _full_queue_files(self, name: Queue, position: int) -> list[Look]:
@@ -209,9 +216,13 @@ def read_recovery_point(
             if queue not in point.queues
         ):
             return None, False
+        untouched = _untouched_queues(store, point, config, content) if is_unchanged else set()
         for topic, queue_id, position, end, looks, _ in content["queues"]:
-            files = queues[Queue(topic, queue_id)]
-            if not _queue_is_good(files, position, end, looks, log_begin, config, is_unchanged):
+            queue = Queue(topic, queue_id)
+            is_untouched = queue in untouched
+            if not _queue_is_good(
+                queues[queue], position, end, looks, log_begin, config, is_unchanged, is_untouched
+            ):
                 return None, False
         if not _index_is_good(store, point, content["index"][2], log_begin):
             return None, False
@@ -229,18 +240,23 @@ def _queue_is_good(
     log_begin: int,
     config: StoreConfig,
     is_unchanged: bool,
+    is_untouched: bool,
 ) -> bool:
-    """Return whether the queue's full files are unchanged and the written part of its last file is valid."""
+    """Return whether the queue's full files are unchanged and the written part of its last file is valid.
+
+    `is_unchanged` and `is_untouched` state that the first digest and the second digest still match.
+    """
     entries = config.queue_entries
     times = {start: time for start, time in files.times.items() if start + entries <= position}
     if not _same_but_expired(times, looks, log_begin) or files.stop < position:
         return False
-    # If `is_unchanged` is true, the digest of the store's files equals the digest in the recovery point. The digest
-    # includes the modification time of the queue's last file. So this file need not be read.
-    if is_unchanged:
+    if is_untouched:
         return True
     if files.end_before(position) != end:
         return False
+    # The modification time of the queue's last file is the same, and so is its last entry.
+    if is_unchanged:
+        return True
     last_file = max(position - position % entries, files.first)
     before = -1
     for begin in range(last_file, position, _PIECE_ENTRIES):
@@ -280,6 +296,41 @@ def _digest(store: Path, point: RecoveryPoint, config: StoreConfig) -> str:
     parts += [_look(path) for path in _files_that_grow(store, point, config)]
     # Names that are not UTF-8 come as surrogates from the operating system.
     return sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _untouched_queues(
+    store: Path, point: RecoveryPoint, config: StoreConfig, content: dict[str, Any]
+) -> set[Queue]:
+    """Return the queues whose last file has certainly not changed since a clean shutdown."""
+    # Earlier versions wrote no such digest.
+    taken_ns, noted = content.get("last_files", (0, ""))
+    digest, untouched = _last_files(store, point, config, taken_ns)
+    return untouched if digest and digest == noted else set()
+
+
+def _last_files(
+    store: Path, point: RecoveryPoint, config: StoreConfig, taken_ns: int
+) -> tuple[str, set[Queue]]:
+    """Return a digest of path, inode, size and ctime of the file with the last entry of each queue.
+
+    It is empty if the file system does not show all changes. Also return the queues for which every change of the file
+    after `taken_ns` changes the digest.
+    """
+    folder = str(store / CONSUME_QUEUE_FOLDER)
+    if not point.queues or not has_stamps(os.path.realpath(folder)):
+        return "", set()
+    parts, shown = list[str](), set[Queue]()
+    for name, (position, _) in sorted(point.queues.items()):
+        last = max(position - 1, 0)
+        path = _queue_file(folder, name, last - last % config.queue_entries)
+        try:
+            stamp = Stamp.of(path)
+        except FileNotFoundError:  # The file has expired.
+            continue
+        parts.append(f"{path[len(folder) :]} {stamp.inode} {stamp.size} {stamp.changed_ns}")
+        if stamp.is_older_than(taken_ns):
+            shown.add(name)
+    return sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest(), shown
 
 
 def _files_that_grow(store: Path, point: RecoveryPoint, config: StoreConfig) -> Iterator[str]:
