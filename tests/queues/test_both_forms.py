@@ -139,7 +139,33 @@ def test_topics_stay_in_the_kinds_that_have_them(store: Path) -> None:
     assert "missing_queue" in kinds(checked(store))
 
 
+@pytest.mark.parametrize("folder", ["A", "B", "A/1"])
+def test_lost_files_of_a_queue_are_found_and_restored(tmp_path: Path, folder: str) -> None:
+    store = tmp_path / "store"
+    with reput.open_store(store, mode="rw", config=CONFIG) as opened:
+        for number in range(120):
+            opened.put(reput.Message("AB"[number % 2], b"%d" % number, queue_id=number // 2 % 2))
+    rebuilt(store, "both")
+    if folder == "A/1":  # In a store that writes some topics twice, too.
+        delete_queues(store, "B")
+    before = topics_in_rocksdb(store), queue_files(store)
+    shutil.rmtree(store / "consumequeue" / folder)
+    findings = checked(store)
+    assert kinds(findings) == kinds(checked(store, quick=True)) == {"missing_queue"}
+    lost = {f"{folder}/{number}" for number in range(2)} if len(folder) == 1 else {folder}
+    assert {finding.file for finding in findings} == {
+        str(store / "consumequeue" / name) for name in lost
+    }
+    assert sum(finding.count for finding in findings) == 30 * len(lost)
+    ran = run("repair", store)
+    assert ran.code == 0, ran.err
+    assert (topics_in_rocksdb(store), queue_files(store)) == before
+    assert kinds(checked(store)) == kinds(checked(store, quick=True)) == set()
+
+
 def test_topics_in_rocksdb_only_are_no_finding(store: Path) -> None:
+    """A store with a topic in files only does not write all topics twice."""
+    delete_queues(store, "B")
     shutil.rmtree(store / "consumequeue" / "Lite")
     assert kinds(checked(store)) == kinds(checked(store, quick=True)) == set()
     with reput.open_store(store) as opened:

@@ -42,7 +42,7 @@ from reput.engine.check.checking.next_start import (
     next_start,
     of_index_file,
 )
-from reput.engine.check.checking.other_queues import OtherQueues
+from reput.engine.check.checking.other_queues import OtherQueues, lost_files
 from reput.engine.check.checking.queue_entries import LightQueues
 from reput.engine.check.checking.queue_table import CheckedQueue, QueueJob, read_queue_table
 from reput.engine.compare import (
@@ -193,11 +193,13 @@ class FullCheck:
         other_queues = OtherQueues(self._store)
         yield from other_queues.findings()
         # `_without_queue` has all queues without a ConsumeQueue file. Queues in RocksDB and batch queues have no such
-        # file, but are not missing, so take them out of `_without_queue`. If these queues cannot be listed, empty
-        # `_without_queue`, because any of its queues may exist.
-        for queue in (
-            other_queues.queues if other_queues.cannot_tell is None else set(self._without_queue)
-        ):
+        # file, but are not missing, so take them out of `_without_queue`, unless they have lost their files. If these
+        # queues cannot be listed, empty `_without_queue`, because any of its queues may exist.
+        if other_queues.cannot_tell is None:
+            present = other_queues.queues.keys() - lost_files(self._store)
+        else:
+            present = set(self._without_queue)
+        for queue in present:
             self._without_queue.pop(queue, None)
         # IndexFiles of uncertain size were not read, so nothing is known about missing keys.
         without_index = self._totals.without_index if self._store.knows_index_sizes else 0

@@ -50,6 +50,7 @@ from reput.engine.check.checking.next_start import (
     of_index_file,
     of_missing_keys,
 )
+from reput.engine.check.checking.other_queues import lost_files
 from reput.engine.compare import Span
 from reput.errors import (
     FormatError,
@@ -242,6 +243,7 @@ def missing_indexes(store: CheckedStore, log: CommitLogReader, ends: Ends) -> It
         with closing(open_queues(store.path, config=store.config)) as index:
             queues = set(index.list())
             known_end = store.facts.known_offset.physical_offset if queues else store.end
+            queues -= lost_files(store)
             yield from _missing_queues(store, log, index, queues, known_end, ends)
     # `queue_ends` has reported the error.
     except (FormatError, MissingExtraError):
