@@ -214,6 +214,8 @@ if TYPE_CHECKING:
     from reput.core.store.message_database import database_contents as database_contents
     from reput.core.store.message_database import has_keys_in_rocksdb as has_keys_in_rocksdb
     from reput.core.store.parts import with_version as with_version
+    from reput.core.store.recovery_file import DATABASE_FIELD as DATABASE_FIELD
+    from reput.core.store.recovery_file import recovery_file as recovery_file
     from reput.core.store.store_reader import ReaderOptions as ReaderOptions
     from reput.core.store.store_reader import StoreReader as StoreReader
     from reput.core.store.topics_file import GROUP_DATABASES as GROUP_DATABASES

@@ -77,7 +77,12 @@ def queue_database(store: str, storage: Storage) -> str:
     A broker of 5.5 does not start if both folders have a database.
     """
     separate = os.path.join(store, QUEUE_DATABASE_FOLDER)
-    return separate if is_database(separate, storage) else os.path.join(store, CONSUME_QUEUE_FOLDER)
+    common = os.path.join(store, CONSUME_QUEUE_FOLDER)
+    if is_database(separate, storage):
+        return separate
+    # Without the file CURRENT, a database cannot be opened, but its remains show its place.
+    is_separate = not is_database(common, storage) and was_database(separate, storage)
+    return separate if is_separate else common
 
 
 def is_database(folder: str, storage: Storage) -> bool:

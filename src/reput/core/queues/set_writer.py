@@ -64,9 +64,11 @@ class QueueSetWriter:
     try_again             called after each failed try of an append; takes the number of tries so far, and returns
                           whether to try again
     has_logics_timestamp  whether a broker writes the time of the newest entry to `checkpoint`
+    database              name of the folder with the queues' database in the store; empty for queues in files
     """
 
     has_logics_timestamp = True
+    database = ""
 
     def __init__(self) -> None:
         self.try_again: Callable[[int], bool] = lambda tries: False

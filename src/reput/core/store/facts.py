@@ -34,6 +34,7 @@ from reput.format.file_names import (
     CONSUME_QUEUE_FOLDER,
     LOCK_FILE,
     MESSAGE_DATABASE_FOLDERS,
+    QUEUE_DATABASE_FOLDER,
     is_index_file_name,
     parse_offset_file_name,
 )
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 # The first release with the setting `writeWithoutMmap`.
 _WITHOUT_MMAP = "5.4"
+_DATABASE_FOLDERS = (QUEUE_DATABASE_FOLDER, CONSUME_QUEUE_FOLDER)
 
 KEPT_BY: Mapping[str | None, tuple[str, ...]] = {
     None: (), "index": QUEUE_SETTINGS, "consumequeue": INDEX_SETTINGS,
@@ -131,9 +133,23 @@ class StoreFacts:
     @cached_property
     def form_of_remains(self) -> QueueForm | None:
         """Return `queue_form`, or RocksDB if the store only has the rest of its database. Raises StoreAccessError."""
-        if self.queue_form is None and was_database(self._queue_folder, self.storage):
-            return queue_form(ROCKSDB)
-        return self.queue_form
+        if self.queue_form is not None:
+            return self.queue_form
+        folders = (os.path.join(self.path, name) for name in _DATABASE_FOLDERS)
+        has_remains = any(was_database(folder, self.storage) for folder in folders)
+        return queue_form(ROCKSDB) if has_remains else None
+
+    @cached_property
+    def lost_database(self) -> str | None:
+        """Return the name of the folder of the queues' database if the store had one, and now has no queues at all.
+
+        The recovery point tells it. Raises StoreAccessError.
+        """
+        if not self.storage.is_local or self.form_of_remains is not None or self.has_queue_files:
+            return None
+        from reput.core.store.recovery_file import stated_database
+
+        return stated_database(self.path) or None
 
     @cached_property
     def has_queue_files(self) -> bool:

@@ -110,7 +110,8 @@ class RocksDBForm(QueueForm):
         topics: Collection[str] | None = None
         if beside_files and source.queue_form is self and source.has_queue_files:
             topics = self.topics(QueuesOf.of(source.path, source.storage))
-        name = os.path.basename(queue_database(source.path, source.storage))
+        place = source.lost_database or queue_database(source.path, source.storage)
+        name = os.path.basename(place)
         return DatabaseBuild(staging, output, name, topics, in_place=in_place)
 
 

@@ -60,6 +60,7 @@ class RocksQueueSetWriter(QueueSetWriter):
         FormatError.
         """
         super().__init__()
+        self.database = folder.name
         self._folder, self._batch_size_of, self._close_log = folder, batch_size_of, close_log
         self._database = opened_to_write(folder)
         self._next: dict[Queue, int] = {}

@@ -47,7 +47,9 @@ class DatabaseRecovery:
 
     def __init__(self, store: Path, config: StoreConfig, batch_topics: frozenset[str]) -> None:
         self._store, self._batch_topics = store, batch_topics
-        self._folder = Path(queue_database(str(store), LOCAL))
+        # If the database is gone, create it anew where it was.
+        lost = facts_of(store).lost_database
+        self._folder = store / lost if lost else Path(queue_database(str(store), LOCAL))
         self._rules = rocksdb_rules(tuple(config.delay_table_ms()))
 
     def look(self, files: Sequence[CommitLogFile], log_end: int) -> list[Finding]:

@@ -136,7 +136,8 @@ def forms_of(facts: StoreFacts, name: str | None, only: str | None) -> tuple[Que
             )
         return (forms[name],)
     if (form := facts.queue_form) is None:
-        return (configured_form(facts.config),)
+        is_lost = facts.lost_database is not None
+        return (queue_form(ROCKSDB) if is_lost else configured_form(facts.config),)
     if only != "index" and facts.has_queue_files:
         raise UsageError(
             f"{facts.path}: has ConsumeQueues in files and in {form.title}; pass queues='files', "

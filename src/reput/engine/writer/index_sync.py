@@ -77,7 +77,7 @@ class IndexSync:
             reached = RecoveryPoint(
                 self._dispatcher.taken, self._queues.positions(), name, count,
                 batches=self._queues.batch_ends(), lost=self._queues.lost_ranges(),
-                refused=self._queues.refused_bytes(),
+                refused=self._queues.refused_bytes(), database=self._queues.database,
             )  # fmt: skip
         physic, logics = self._durable_timestamp(), self._dispatcher.store_timestamp
         if not self._queues.has_logics_timestamp:

@@ -121,7 +121,12 @@ class Recovery:
             self._store, self._queues, self._config, report, self._batch_topics,
             self._files[0] if self._files else None,
         )  # fmt: skip
-        self._is_unchanged = point is not None and is_unchanged and is_clean and bool(self._files)
+        is_whole = self._other is None or facts_of(self._store).queue_form is not None
+        # A point of another form says nothing of these queues. In files, it even lists none of them.
+        if point is not None and (point.database == "") != (self._other is None):
+            point = None
+        has_changed = not (is_unchanged and is_whole and is_clean)
+        self._is_unchanged = point is not None and not has_changed and bool(self._files)
         self._point = point
         # After a clean shutdown, a valid recovery point states the ends of all indexes, so no index is read.
         if self._files and not self._is_unchanged:

@@ -8,7 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from reput.base import Kind, StoreConfig
-from reput.core import FILES, QueueForm, StoreFacts, configured_form, database_contents
+from reput.core import (
+    FILES,
+    ROCKSDB,
+    QueueForm,
+    StoreFacts,
+    configured_form,
+    database_contents,
+    queue_database,
+    queue_form,
+)
 from reput.errors import StoreAccessError, StoreError, UsageError
 from reput.format.file_names import (
     ABORT_COPY_FILE,
@@ -24,7 +33,7 @@ from reput.format.file_names import (
     QUEUE_DATABASE_FOLDER,
     RECOVERY_POINT_FILE,
 )
-from reput.io import DISK, Disk, Location
+from reput.io import DISK, LOCAL, Disk, Location
 
 _NAMES = (
     LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, RECOVERY_POINT_FILE, COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER,
@@ -47,7 +56,7 @@ def refuse_to_write(facts: StoreFacts) -> None:
         )
     if has_other and facts.queue_form is None:
         raise UsageError(
-            f"{store / CONSUME_QUEUE_FOLDER}: its RocksDB database lacks the file CURRENT; rebuild it with "
+            f"{queue_database(str(store), LOCAL)}: its RocksDB database lacks the file CURRENT; rebuild it with "
             "reput repair"
         )
     # STORE,LOG,LOG is the notation for a store with its log in other folders. No command can write into such a store.
@@ -95,7 +104,8 @@ def form_to_write(facts: StoreFacts, config: StoreConfig) -> QueueForm:
     Raises UsageError for settings that contradict the store, MissingExtraError if the form needs a missing package.
     """
     if (form := facts.queue_form) is None:
-        form = configured_form(config)
+        is_lost = facts.lost_database is not None
+        form = queue_form(ROCKSDB) if is_lost else configured_form(config)
         form.require()
         if form.name != FILES and facts.has_queue_files:
             raise UsageError(

@@ -8,6 +8,10 @@ modification times of the CommitLog files and of the queue files and IndexFiles 
 exchanged for another one with the same size and modification time, so the last entry of each queue is read as well. It
 need not be read if a second digest shows that the file with this entry has the same path, inode and ctime as before.
 
+The point also names the folder of the queues' database (RocksDB), or says that the queues are in files. A point lists
+no queue of a database, so it would otherwise agree with a store that has lost all its queues. If the database is gone,
+this name tells in which form, and where, the queues are to be written again (`StoreFacts.lost_database`).
+
 A recovery point is valid as long as the files that it names exist unchanged. A broker ignores `reput.known`, but each
 start of a broker changes the modification time of `lock`, which makes an earlier recovery point invalid.
 
@@ -28,6 +32,7 @@ from typing import Any
 
 from reput.base import Finding, StoreConfig
 from reput.core import (
+    DATABASE_FIELD,
     BatchEnd,
     CommitLogFile,
     OffsetRange,
@@ -35,6 +40,7 @@ from reput.core import (
     check_topic,
     index_paths,
     queue_folder,
+    recovery_file,
 )
 from reput.engine.writer.recovery.queue_files import QueueFiles
 from reput.errors import StoreError
@@ -52,11 +58,9 @@ from reput.format.file_names import (
     parse_offset_file_name,
 )
 from reput.format.index_file import HEADER_BYTES, decode_header
-from reput.format.untrusted_json import parse_json
 from reput.io import Disk, FileReader, Stamp, has_stamps
 from reput.kernels.entry_checks import written_entries
 
-_MOST_BYTES, _MOST_VALUES = 1 << 28, 8 << 20  # A queue has 7 values.
 _FORM = 2
 _PIECE_ENTRIES = 1 << 16
 # State of a full file: its name (for a ConsumeQueue, the position of its first entry), its modification time (ns), and
@@ -75,6 +79,8 @@ class RecoveryPoint:
     index_count  number of the last item in this file, plus 1; items are numbered from 1
     lost         unreadable ranges of the log; like `refused`, they explain gaps in the queue offsets of later messages
     refused      for each queue, the total size of the messages that dispatch refused since the queue's last entry
+    database     name of the folder with the queues' database; empty for queues in files; None if the file, which an
+                 earlier reput wrote, does not tell
     """
 
     end: int
@@ -85,6 +91,7 @@ class RecoveryPoint:
     batches: dict[Queue, BatchEnd] = field(default_factory=dict)
     lost: tuple[OffsetRange, ...] = ()
     refused: dict[Queue, int] = field(default_factory=dict)
+    database: str | None = ""
 
 
 class RecoveryPointWriter:
@@ -118,6 +125,7 @@ class RecoveryPointWriter:
             "index": [point.index_name, point.index_count, self._full_index_files(point)],
             "lost": point.lost,
             "refused": [[*name, size] for name, size in sorted(point.refused.items())],
+            DATABASE_FIELD: point.database,
             "closed": _digest(self._store, point, self._config) if closing else "",
         }
         if closing:
@@ -177,7 +185,7 @@ def read_recovery_point(
     If a clean shutdown wrote the point, but files changed later, the point is returned only with `may_be_touched`.
     """
     try:
-        content = parse_json(FileReader.content_of(store / name, _MOST_BYTES), _MOST_VALUES)
+        content = recovery_file(store / name)
         # A broker that started after the recovery point was written has locked `lock`, and may have changed every file.
         if content["form"] != _FORM or content["lock"] != locked_at(store):
             return None, False
@@ -199,6 +207,7 @@ def read_recovery_point(
                 Queue(str(topic), int(queue_id)): int(size)
                 for topic, queue_id, size in content.get("refused", [])
             },
+            _database(content),
         )
         # The digest covers only files that the point names. So also check that no queue has a later file, and that no
         # other queue has files.
@@ -230,6 +239,13 @@ def read_recovery_point(
     except (OSError, ValueError, TypeError, LookupError, StoreError):
         return None, False
     return point, is_unchanged
+
+
+def _database(content: Any) -> str | None:
+    """Return `RecoveryPoint.database`. Only queues in files are listed, so a list of queues tells it as well."""
+    is_listed = content["queues"] or content.get("batches")
+    database = content.get(DATABASE_FIELD, "" if is_listed else None)
+    return None if database is None else str(database)
 
 
 def _queue_is_good(
