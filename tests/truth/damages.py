@@ -128,6 +128,17 @@ def log_zeroed(to: Damaging) -> str | None:
     return f"log file {path.name} zeroed from {at}, {count} bytes"
 
 
+def record_head_zeroed(to: Damaging) -> str | None:
+    """Zeros where a record begins look like the unwritten rest of a file, most of all near the log's end."""
+    newest = sorted(to.built.truth.messages, key=lambda message: message.at)[-8:]
+    message = to.random.choice((to.message(), to.random.choice(newest)))
+    if (place := to.place(message)) is None:
+        return None
+    count = to.random.choice((4, 8, 64))
+    to.write(*place, bytes(count))
+    return f"{count} zeros at the record of {message.at}"
+
+
 def log_exchanged(to: Damaging) -> str | None:
     files = to.log_files()
     if len(files) < 2:
@@ -565,8 +576,8 @@ def archive_copied(to: Damaging) -> str | None:
 DAMAGES: dict[str, Damage] = {
     damage.__name__: damage
     for damage in (
-        none, log_missing, log_cut, log_zeroed, log_exchanged, log_copied, log_older, record_flipped,
-        record_keys, queue_missing, queue_folder_missing, queues_missing, queue_cut, queue_zeroed,
+        none, log_missing, log_cut, log_zeroed, record_head_zeroed, log_exchanged, log_copied, log_older,
+        record_flipped, record_keys, queue_missing, queue_folder_missing, queues_missing, queue_cut, queue_zeroed,
         queue_of_other, queue_older, queues_older, queue_of_other_store, entries_exchanged, entry_repeated,
         entry_flipped, queue_database, extension_changed, index_missing, index_stale, index_of_other,
         index_of_other_store, index_older, all_but_log_older, index_header, index_slots, index_items,
