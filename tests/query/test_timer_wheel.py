@@ -157,3 +157,39 @@ def test_hostile_units_and_slots_are_no_error(golden: Golden, tmp_path: Path) ->
     wheel_findings(store)
     (store / "config" / "timercheck").write_bytes(struct.pack(">qq", 2**63 - 1, -(2**63)))
     assert wheel_findings(store) == []
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("number", "harm", "text"),
+    [
+        (-1, _cut, "from position 16600 to 17524 are lost"),
+        (1, Path.unlink, "from position 5200 to 10400 are lost"),
+        (3, Path.unlink, "from position 15600 to 17524 are lost"),
+        (2, _cut, "from position 11400 to 15600 are lost"),
+    ],
+)
+def test_a_quick_check_sees_holes_in_the_timer_log(
+    golden: Golden, tmp_path: Path, number: int, harm: Callable[[Path], None], text: str
+) -> None:
+    store = copy_store(golden("five_timer").path, tmp_path / "store")
+    harm(sorted((store / "timerlog").iterdir())[number])
+    (finding,) = check_store(store, quick=True)
+    assert (finding.kind, finding.file) == (Kind.FOREIGN_FILE, str(store / "timerlog"))
+    assert finding.detail.endswith(text)
+    assert finding in list(check_store(store))
+
+
+def test_a_quick_check_sees_a_lost_wheel(store: Path) -> None:
+    assert list(check_store(store, quick=True)) == []
+    (store / "timerwheel").unlink()
+    set_flushed(store, 20800)
+    expected = wheel_findings(store)
+    assert len(expected) == 1
+    assert wheel_findings(store, quick=True) == expected
+    (store / "timerwheel").touch()
+    assert wheel_findings(store, quick=True) == expected

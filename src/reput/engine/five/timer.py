@@ -14,14 +14,10 @@ from dataclasses import dataclass, replace
 
 from reput.base import Finding, Kind
 from reput.core import MessageDatabase, MessageStore, facts_of, finding_of
+from reput.engine.five.timer_files import lost_units, timer_check, timer_log_files
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import MessageExt
-from reput.format.file_names import (
-    CONFIG_FOLDER,
-    TIMER_CHECK_FILE,
-    TIMER_LOG_FOLDER,
-    parse_offset_file_name,
-)
+from reput.format.file_names import CONFIG_FOLDER, TIMER_CHECK_FILE, TIMER_LOG_FOLDER
 from reput.format.message_id import spellings
 from reput.format.properties import (
     REAL_TOPIC,
@@ -34,7 +30,6 @@ from reput.format.rocksdb_state import TimelineItem
 from reput.format.timer_log import (
     TIMER_UNIT_BYTES,
     TimerUnit,
-    decode_timer_check,
     decode_timer_queue_offset,
     decode_timer_unit,
     is_timer_blank,
@@ -42,7 +37,7 @@ from reput.format.timer_log import (
     recalled_key,
     timer_due_ms,
 )
-from reput.io import Storage, listed_size
+from reput.io import Storage
 
 _TIMER_CHECK = os.path.join(CONFIG_FOLDER, TIMER_CHECK_FILE)
 _READ_UNITS, _READ_MESSAGES = 1 << 12, 512
@@ -225,9 +220,7 @@ class TimerLog:
         self._folder = os.path.join(store.path, TIMER_LOG_FOLDER)
         if self._storage.entry(self._folder) is None:
             raise StoreNotFoundError(f"{store.path}: has no {TIMER_LOG_FOLDER}/")
-        self.delivered_to, self._flushed = _timer_check(
-            os.path.join(store.path, _TIMER_CHECK), self._storage
-        )
+        self.delivered_to, self._flushed = timer_check(store.path, self._storage)
         self.damage: list[Finding] = []
 
     def __iter__(self) -> Iterator[TimedMessage]:
@@ -280,20 +273,15 @@ class TimerLog:
         return "rolled" if unit.is_rolled else "waiting"
 
     def _units(self) -> Iterator[TimerUnit]:
-        entries = self._storage.list(self._folder)
-        files = [entry for entry in entries if parse_offset_file_name(entry.name) is not None]
         reached = 0
-        for entry in sorted(files, key=lambda entry: entry.name):
-            size, position = listed_size(entry), 0
-            if size is None:
-                continue
-            start = parse_offset_file_name(entry.name) or 0
+        for start, size, path in timer_log_files(self._folder, self._storage):
+            position = 0
             if reached and start != reached:
                 # A file of the timer log begins where the previous one ends. If there is a gap between them, the units
                 # in the gap are lost.
-                self._note_lost(reached, start)
+                self.damage.append(lost_units(self._folder, reached, start))
             try:
-                with self._storage.open(entry.path) as reader:
+                with self._storage.open(path) as reader:
                     while position < size:
                         data = reader.read(
                             position, min(_READ_UNITS * TIMER_UNIT_BYTES, size - position)
@@ -304,9 +292,7 @@ class TimerLog:
                             at += TIMER_UNIT_BYTES
                         position += at
                         if at < _READ_UNITS * TIMER_UNIT_BYTES:
-                            is_over = self._note_end(
-                                entry.path, data[at:], position, size - position
-                            )
+                            is_over = self._note_end(path, data[at:], position, size - position)
                             position = size if is_over else position
                             break
                 reached = start + position
@@ -314,11 +300,7 @@ class TimerLog:
             except StoreNotFoundError:
                 continue
         if reached < self._flushed:
-            self._note_lost(reached, self._flushed)
-
-    def _note_lost(self, start: int, stop: int) -> None:
-        detail = f"units of the timer log from position {start} to {stop} are lost"
-        self.damage.append(Finding(Kind.FOREIGN_FILE, self._folder, detail))
+            self.damage.append(lost_units(self._folder, reached, self._flushed))
 
     def _note_end(self, path: str, data: bytes, position: int, rest: int) -> bool:
         """Report bytes that are neither a unit nor a blank. Return whether the timer log continues in the next file."""
@@ -327,15 +309,6 @@ class TimerLog:
             detail = "no unit of the timer log begins here; the rest of the file is not read"
             self.damage.append(Finding(Kind.FOREIGN_FILE, path, detail, position))
         return is_over or any(data)
-
-
-def _timer_check(path: str, storage: Storage) -> tuple[int, int]:
-    """Return the time (ms) up to which messages were delivered, and the timer log's end: 0 for unknown values."""
-    entry = storage.entry(path)
-    if entry is None:
-        return 0, 0
-    with storage.open(path) as reader:
-        return decode_timer_check(reader.read(0, min(entry.stat().st_size, 64)))
 
 
 def _timer_queue_offset(path: str, storage: Storage) -> int:

@@ -19,14 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.base import Finding, Kind, counted
+from reput.engine.five.timer_files import timer_check, timer_log_files
 from reput.format.dtypes import TIMER_SLOT_DTYPE, TIMER_UNIT_DTYPE
-from reput.format.file_names import (
-    CONFIG_FOLDER,
-    TIMER_CHECK_FILE,
-    TIMER_LOG_FOLDER,
-    TIMER_WHEEL_FILE,
-    parse_offset_file_name,
-)
+from reput.format.file_names import TIMER_LOG_FOLDER, TIMER_WHEEL_FILE
 from reput.format.timer_log import (
     MAGIC_BITS,
     RECALL_BIT,
@@ -34,11 +29,10 @@ from reput.format.timer_log import (
     TIMER_UNIT_BYTES,
     WHEEL_BYTES,
     WHEEL_SLOTS,
-    decode_timer_check,
 )
 from reput.io import LOCAL, FileReader, FileWriter
 
-_CHECK_BYTES, _READ_BYTES = 64, (1 << 16) * TIMER_UNIT_BYTES
+_READ_BYTES = (1 << 16) * TIMER_UNIT_BYTES
 Int64s = npt.NDArray[np.int64]
 
 
@@ -116,13 +110,7 @@ class TimerWheel:
             file.sync()
 
     def _compare(self, store: Path) -> None:
-        check = str(store / CONFIG_FOLDER / TIMER_CHECK_FILE)
-        if LOCAL.entry(check) is None:
-            return
-        with FileReader(check) as reader:
-            delivered_to, flushed = decode_timer_check(
-                reader.read(0, min(reader.size, _CHECK_BYTES))
-            )
+        delivered_to, flushed = timer_check(str(store), LOCAL)
         if delivered_to <= 0:
             return
         files = list(_read_files(str(store / TIMER_LOG_FOLDER), delivered_to))
@@ -175,9 +163,8 @@ def _begin_of(starts: list[int], position: int) -> int:
 
 def _read_files(folder: str, delivered_to: int) -> Iterator[_LogFile]:
     """Yield the files of the timer log, with the units of messages that are due after `delivered_to` (ms)."""
-    entries = LOCAL.list(folder) if LOCAL.entry(folder) is not None else []
-    named = ((parse_offset_file_name(entry.name), entry) for entry in entries)
-    for start, path in sorted((start, entry.path) for start, entry in named if start is not None):
+    files = timer_log_files(folder, LOCAL) if LOCAL.entry(folder) is not None else []
+    for start, _, path in files:
         with FileReader(path) as reader:
             file = _LogFile(start, reader.size, start, [])
             for position in range(0, reader.size, _READ_BYTES):

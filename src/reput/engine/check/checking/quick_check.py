@@ -52,6 +52,7 @@ from reput.engine.check.checking.next_start import (
 )
 from reput.engine.check.checking.other_queues import lost_files
 from reput.engine.compare import Span
+from reput.engine.five import TimerWheel, log_gaps
 from reput.errors import (
     FormatError,
     MessageNotFoundError,
@@ -71,7 +72,7 @@ from reput.format.commit_log import (
     read_size_and_physical_offset,
 )
 from reput.format.consume_queue import ConsumeQueueEntry
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER, TIMER_WHEEL_FILE
 from reput.format.properties import LMQ_PREFIX
 from reput.io import LOCAL, FileReader, size_of
 
@@ -234,7 +235,22 @@ def quick_findings(store: CheckedStore) -> Iterator[Finding]:
         tables: list[IndexTable] = []
         if store.knows_index_sizes:
             yield from _index(store, log, tables)
+    yield from _timers(store)
     yield from next_start(store, tables)
+
+
+def _timers(store: CheckedStore) -> Iterator[Finding]:
+    """Yield findings for a missing or empty wheel of the timer (5.x), and for holes in the timer log.
+
+    The slots of a wheel are not compared. Raises StoreAccessError.
+    """
+    if store.is_live:
+        return
+    wheel = store.path / TIMER_WHEEL_FILE
+    is_lost = not wheel.exists() or not wheel.stat().st_size
+    if is_lost and (wrong := TimerWheel(store.path).finding) is not None:
+        yield wrong
+    yield from log_gaps(store.path)
 
 
 def missing_indexes(store: CheckedStore, log: CommitLogReader, ends: Ends) -> Iterator[Finding]:
