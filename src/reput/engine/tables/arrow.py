@@ -375,7 +375,7 @@ def dataset(
         columns: Names from `reput.engine.messages.schema`, in the desired order; None for all columns of a message.
         topic: Only messages of this topic, or of one of these topics. `orders-*` matches all topics that begin with
             `orders-`; a pattern is compared with the topic of every message. A topic that no store has causes a
-            warning.
+            warning. A light queue (%LMQ%) is refused, because its messages have their own topic.
         key: Only messages with this key, or one of these keys, in their KEYS.
         unique_key: Only messages with this unique key, or one of these unique keys. If a 5.x client sends a list of
             messages in one call, each has two unique keys, its own and the list's.

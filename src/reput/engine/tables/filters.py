@@ -15,8 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reput.core import is_light
 from reput.engine.messages import ALL_COLUMNS
 from reput.errors import UsageError
+from reput.format.properties import lite_topic_of
 
 _COMPARISONS = {
     "=": pc.equal,
@@ -304,7 +306,7 @@ def selected(
         end_ms: Latest store time, in milliseconds since 1970.
 
     Raises:
-        UsageError: a value is not possible in its column.
+        UsageError: a value is not possible in its column, or a pattern names light queues.
     """
     conditions = [] if patterns is None else [_of_topics(patterns)]
     for operator, stamp_ms in ((">=", begin_ms), ("<=", end_ms)):
@@ -321,10 +323,20 @@ def selected(
 
 
 def _of_topics(patterns: Collection[str]) -> Condition:
+    for name in patterns:
+        _refuse_light(name)
     if not any(_WILD.intersection(name) for name in patterns):
         return Condition("topic", "in", tuple(patterns), keeps_damage=True)
     expression = "|".join(map(_as_regular_expression, patterns))
     return Condition("topic", "matches", f"^(?:{expression})$", keeps_damage=True)
+
+
+def _refuse_light(name: str) -> None:
+    """Raise UsageError for a light queue (LMQ), because no message states it as its topic."""
+    if is_light(name):
+        lite = lite_topic_of(name)
+        topic = "the topic of its messages" if lite is None else f"its parent topic {lite[0]}"
+        raise UsageError(f"{name} is a light queue, not a topic: use {topic}, or reput tail")
 
 
 def _as_regular_expression(pattern: str) -> str:
