@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import reput
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.errors import MissingExtraError, UsageError
+from reput.errors import FormatError, MissingExtraError, UsageError
 from reput.format.rocksdb_state import (
     HalfItem,
     TimelineItem,
@@ -189,6 +189,32 @@ def test_a_store_whose_state_is_in_rocksdb_is_not_owned(
         assert "only a broker of 5.4 or later can continue it" in ran.err
         assert (ran.code, len(ran.err.splitlines())) == (2, 1), command
     assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("folder", ["RocksDBMessageStore", "rocksdbstore"])
+def test_a_database_without_its_first_file_is_damaged_and_not_missing(
+    tmp_path: Path, folder: str
+) -> None:
+    items = {"timer": {b"last_offset_checked": long(0)}, "trans": {}}
+    store = built(tmp_path / "store", [timer(0, DUE, "U0")], items, folder)
+    (store / folder / "CURRENT").unlink()
+    before = sorted(store.rglob("*"))
+    for ran in (run("state", "timer", store), run("state", "transactions", store)):
+        assert ran.code == DAMAGED
+        assert f"{folder}: offset 0: RocksDB cannot read the database" in ran.err
+        assert f"{folder}/CURRENT" in ran.err
+    with pytest.raises(FormatError, match="cannot read the database"):
+        reput.open_store(store, mode="rw")
+    assert sorted(store.rglob("*")) == before
+    assert "index_database" in [finding.kind for finding in reput.check(store).findings]
+
+
+def test_a_folder_without_files_of_a_database_is_none(tmp_path: Path) -> None:
+    store = built(tmp_path / "store", [delivered(DUE, "U0")], {})
+    for path in (store / "RocksDBMessageStore").iterdir():
+        if path.is_file() and path.name != "LOG":
+            path.unlink()
+    reput.open_store(store, mode="rw").close()
 
 
 def test_without_rocksdict_it_is_not_owned_either(

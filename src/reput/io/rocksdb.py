@@ -161,7 +161,9 @@ class RocksFolder(Closing):
 
     def _broken(self, error: Exception) -> FormatError:
         lines = str(error).splitlines() or [type(error).__name__]
-        return FormatError(self.folder, 0, f"RocksDB cannot read the database: {lines[0]}")
+        # The library names files of the view, which nobody knows.
+        line = lines[0].replace(self._view.path, self.folder)
+        return FormatError(self.folder, 0, f"RocksDB cannot read the database: {line}")
 
 
 _leaving: set[str] = set()

@@ -179,9 +179,18 @@ class StoreFacts:
 
     @cached_property
     def message_databases(self) -> tuple[str, ...]:
-        """Return the databases with a key index, timers and transactions of a local store. Raises StoreAccessError."""
-        folders = map(self.local_database, MESSAGE_DATABASE_FOLDERS)
-        return tuple(folder for folder in folders if folder is not None)
+        """Return the databases with a key index, timers and transactions of a local store. Raises StoreAccessError.
+
+        The remains of a database count too: it cannot be opened, but it is not missing.
+        """
+        if not self.storage.is_local:
+            return ()
+        folders = (os.path.join(self.path, name) for name in MESSAGE_DATABASE_FOLDERS)
+        return tuple(
+            folder
+            for folder in folders
+            if is_database(folder, self.storage) or was_database(folder, self.storage)
+        )
 
     @cached_property
     def log(self) -> LogListing:
