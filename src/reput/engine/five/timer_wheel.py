@@ -73,7 +73,8 @@ class TimerWheel:
         self.slots = np.zeros(WHEEL_SLOTS, TIMER_SLOT_DTYPE)
         self.wrong: dict[int, bytes] = {}
         self._has_other_size = False
-        self._messages = 0
+        # The slots that the finding counts, and their messages without recalled ones.
+        self._slots = self._messages = 0
         if LOCAL.entry(str(self.path)) is not None:
             with FileReader(str(self.path)) as reader:
                 self._has_other_size = reader.size not in (0, WHEEL_BYTES)
@@ -84,14 +85,18 @@ class TimerWheel:
     @property
     def finding(self) -> Finding | None:
         """Return the finding about wrong slots; None if all slots are right, or the file has another size."""
-        if self._has_other_size or not self.wrong:
+        if self._has_other_size or not self._slots:
             return None
         messages = counted(self._messages, "message")
+        of_messages = f"{messages} that the timer still has to deliver"
+        # There are at least as many recalls as messages, but they may recall other messages.
+        if not self._messages:
+            of_messages, messages = "messages and recalls", "messages that no recall names"
         return Finding(
             Kind.TIMER_WHEEL, str(self.path),
-            f"{counted(len(self.wrong), 'slot')} of {messages} that the timer still has to deliver "
-            f"{'does' if len(self.wrong) == 1 else 'do'} not lead to the newest unit in the timer log",
-            count=len(self.wrong),
+            f"{counted(self._slots, 'slot')} of {of_messages} "
+            f"{'does' if self._slots == 1 else 'do'} not lead to the newest unit in the timer log",
+            count=self._slots,
             cost=f"{messages} {'is' if self._messages == 1 else 'are'} not delivered",
             at_next_start="does not notice it",
         )  # fmt: skip
@@ -145,7 +150,10 @@ class TimerWheel:
         intervals, first, which = np.unique(times[waits], return_index=True, return_inverse=True)
         last = np.zeros(len(intervals), np.int64)
         np.maximum.at(last, which, units.positions[waits])
-        messages = np.bincount(which, units.counts[waits], len(intervals)).astype(np.int64)
+        counts = units.counts[waits]
+        messages = np.bincount(which, counts, len(intervals)).astype(np.int64)
+        # No message depends on a slot that has only recalls.
+        has_messages = np.bincount(which, counts > 0, len(intervals)) > 0
         present = self.slots[intervals % WHEEL_SLOTS]
         is_wrong = (present["time"] != intervals) | (present["last"] != last)
         for row in np.flatnonzero(is_wrong & (last < set_from)).tolist():
@@ -153,6 +161,7 @@ class TimerWheel:
             slot["time"], slot["first"] = intervals[row], units.positions[waits[first[row]]]
             slot["last"], slot["messages"] = last[row], messages[row]
             self.wrong[int(intervals[row] % WHEEL_SLOTS)] = slot.tobytes()
+            self._slots += int(has_messages[row])
             self._messages += max(int(messages[row]), 0)
 
 
