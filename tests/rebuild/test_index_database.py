@@ -122,6 +122,18 @@ def test_other_items_of_the_database_are_not_deleted(made: Made, tmp_path: Path)
         reput.rebuild(store, index="files2")  # type: ignore[call-overload]
 
 
+@pytest.mark.every_case
+@pytest.mark.parametrize("kind", ["files", "rocksdb", "both"])
+def test_a_kind_of_queues_for_the_index_alone_is_refused(
+    made: Made, tmp_path: Path, kind: str
+) -> None:
+    output = tmp_path / "output"
+    ran = run("rebuild", made[0], "--only", "index", "--queues", kind, "--output", output)
+    assert ran.code == 2
+    assert "--queues cannot be combined with --only='index', which leaves them" in ran.err
+    assert not output.exists()
+
+
 @pytest.fixture
 def checked(made: Made, tmp_path: Path) -> Path:
     """A store whose only index of keys is in RocksDB."""

@@ -338,11 +338,13 @@ class _InPublish(SerialRunner):
         return super().run(function, tasks, weights, progress)
 
 
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", ["lmq", "five_rocksdb"])
 def test_only_the_index_is_fetched_if_only_the_index_is_rebuilt(
-    golden: Golden, s3: Options, archive: str, tmp_path: Path
+    golden: Golden, s3: Options, archive: str, tmp_path: Path, name: str
 ) -> None:
-    store, output = golden("lmq"), tmp_path / "out"
-    staging = f"{archive}/staging"
+    store, output = golden(name), tmp_path / "out"
+    staging = f"{archive}/staging-{name}"
     _rebuild(store, s3, store=store.path, output=output, staging=staging, only="index")
     assert not (output / "consumequeue").exists()
     assert len(list((output / "index").iterdir())) == len(list((store.path / "index").iterdir()))

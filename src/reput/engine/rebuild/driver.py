@@ -122,7 +122,7 @@ def rebuild_store(
         only: The part to rebuild, 'consumequeue' or 'index'; both by default.
         output: Folder or URL for the result; by default, the store itself.
         queues: 'files', 'rocksdb' or 'both'; by default, the kind that the store has. 'both' keeps the topics that a
-            store with both kinds has in RocksDB.
+            store with both kinds has in RocksDB. Not with only='index'.
         index: 'files' (IndexFiles) or 'rocksdb' (the database of keys of a 5.4 broker); 'files' by default.
         split_size: Bytes of the CommitLog per scan task.
         salvage: Search for readable records after damage.
@@ -140,6 +140,11 @@ def rebuild_store(
             arguments=["only"],
         )
     _check_index_form(index, only, salvage)
+    if queues is not None and only == "index":
+        raise UsageError(
+            "queues cannot be combined with only='index', which leaves them as they are",
+            arguments=["queues", "only"],
+        )
     if split_size is not None and split_size < 1:
         raise UsageError("split_size must be at least 1 byte", arguments=["split_size"])
     options = dict(storage_options or {})
@@ -370,14 +375,17 @@ def _below(output: str) -> str:
     return f"{output.rstrip('/')}/{STAGING_FOLDER}"
 
 
-def _bucket_staging(staging: str, survey: _Survey, options: Mapping[str, str]) -> BucketStaging:
+def _bucket_staging(
+    staging: str, survey: _Survey, only: Only | None, options: Mapping[str, str]
+) -> BucketStaging:
     """Open the staging area in object storage. Raises UsageError, MissingExtraError, StoreAccessError."""
     if not Location.is_url(staging):
         raise UsageError(
             f"staging must be a URL of object storage, not {staging}; omit it to stage in a folder of the output",
             arguments=["staging"],
         )
-    if other := [form.title for form in survey.forms if isinstance(form, RebuiltForm)]:
+    written = () if only == "index" else survey.forms
+    if other := [form.title for form in written if isinstance(form, RebuiltForm)]:
         raise UsageError(
             f"ConsumeQueues in {other[0]} cannot be rebuilt with staging in object storage; pass "
             "queues='files', or use local folders for the output and for staging",
@@ -392,7 +400,7 @@ def _into_bucket(
 ) -> RebuildReport:  # fmt: skip
     """Rebuild into object storage: stage the files there, then publish them."""
     survey = _survey(source, arguments)
-    staging = _bucket_staging(place, survey, options)
+    staging = _bucket_staging(place, survey, arguments.only, options)
     published = open_object_store(output, options)
     storage, path = storage_of(output, options)
     checkpoint = facts_of(path, storage=storage).checkpoint
@@ -421,7 +429,7 @@ def _by_bucket(
             arguments=["staging", "output"],
         )
     survey = _survey(source, arguments)
-    staging = _bucket_staging(place, survey, options)
+    staging = _bucket_staging(place, survey, arguments.only, options)
     local = Staging(output / STAGING_FOLDER, survey.fingerprint)
     passes = survey.bucket_passes(staging, output, local.new, arguments.only)
     report = survey.report(str(output))

@@ -50,7 +50,7 @@ def rebuild(
         output: Folder or URL for `consumequeue/`, `index/` and `checkpoint`; None to write into the store itself.
             Existing objects at a URL are not replaced.
         queues: "files", "rocksdb" or "both"; None for the kind that the store has, which must be one. With "both", a
-            store that has both kinds keeps the topics that it has in RocksDB.
+            store that has both kinds keeps the topics that it has in RocksDB. Not with `only="index"`.
         index: "files" for IndexFiles (the default), or "rocksdb" for the database of keys of a 5.4 broker.
         config: The broker's settings; by default sizes are derived from the store's files.
         split_size: Bytes of CommitLog per scan task.
