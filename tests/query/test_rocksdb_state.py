@@ -209,6 +209,33 @@ def test_a_database_without_its_first_file_is_damaged_and_not_missing(
     assert "index_database" in [finding.kind for finding in reput.check(store).findings]
 
 
+def test_reading_changes_nothing_in_the_folders_of_databases(tmp_path: Path) -> None:
+    store = built(tmp_path / "store", [timer(0, DUE, "U0"), delivered(DUE, "U1")], KEYS)
+    # The library that made this database leaves its settings, which it would write again.
+    assert (store / "RocksDBMessageStore" / "rocksdict-config.json").exists()
+    before = _looks(store)
+    assert run("state", "timer", store).code == FOUND
+    assert run("query", store, "--topic", "T", "--key", "k").code == NOT_FOUND
+    reput.check(store)
+    assert _looks(store) == before
+    for queue in (store / "consumequeue" / "T").iterdir():
+        shutil.rmtree(queue)
+    reput.repair(store)
+    assert _looks(store / "RocksDBMessageStore") == {
+        path.relative_to("RocksDBMessageStore"): look
+        for path, look in before.items()
+        if path.parts[0] == "RocksDBMessageStore"
+    }
+
+
+def _looks(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Modification time and size of each file below a folder."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {
+        path.relative_to(folder): (path.stat().st_mtime_ns, path.stat().st_size) for path in paths
+    }
+
+
 def test_a_folder_without_files_of_a_database_is_none(tmp_path: Path) -> None:
     store = built(tmp_path / "store", [delivered(DUE, "U0")], {})
     for path in (store / "RocksDBMessageStore").iterdir():

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from reput.io.reader import RangeReader as RangeReader
     from reput.io.reader import SparseReader as SparseReader
     from reput.io.reader import data_runs as data_runs
+    from reput.io.rocksdb import LIBRARY_SETTINGS as LIBRARY_SETTINGS
     from reput.io.rocksdb import RocksFolder as RocksFolder
     from reput.io.scratch import Access as Access
     from reput.io.scratch import Scratch as Scratch

@@ -18,6 +18,8 @@ from reput.base import Closing, require
 from reput.errors import FormatError, ReputError, explained
 
 _READ_AHEAD_BYTES = 2 << 20
+LIBRARY_SETTINGS = "rocksdict-config.json"
+"""A file with settings that rocksdict writes whenever it opens a database, also only to read it."""
 _MOST_AT_ONCE = 256
 # A running broker may delete files after they were linked, so that opening fails. Opening is then repeated.
 _ATTEMPTS = 3
@@ -83,8 +85,9 @@ class RocksFolder(Closing):
         self.folder = folder
         for attempt in range(_ATTEMPTS):
             # The temporary folder gets no link to the database's LOCK file, because a running broker has locked this
-            # file. The library creates another LOCK file in the temporary folder.
-            self._view = FolderView(folder, without=("LOCK",))
+            # file, and none to the library's settings, because the library would write through the link. The library
+            # creates both files in the temporary folder.
+            self._view = FolderView(folder, without=("LOCK", LIBRARY_SETTINGS))
             try:
                 self._database, stored_families = _open(self._view.path, families)
                 self._families = {

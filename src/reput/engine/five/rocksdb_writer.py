@@ -17,7 +17,7 @@ from typing import Any
 from reput.engine.five.rocksdb_database import require_library
 from reput.errors import FormatError, ReputError, StoreAccessError
 from reput.format.rocksdb_queue import ENTRIES_FAMILY, OFFSETS_FAMILY
-from reput.io import DISK, RocksFolder
+from reput.io import DISK, LIBRARY_SETTINGS, RocksFolder
 
 _BLOCK_BYTES, _FILTER_BITS, _TABLE_FORMAT = 32 << 10, 16, 5
 # Maximum bytes of entries that are only in memory.
@@ -25,7 +25,7 @@ _BUFFER_BYTES = 128 << 20
 _ITEMS_OF_A_WRITE = 10_000
 _DATABASE_LOCK = "LOCK"
 # Files that rocksdict creates in the folder, but a broker does not.
-_NOT_OF_A_BROKER = ("rocksdict-config.json", "LOG", _DATABASE_LOCK)
+_NOT_OF_A_BROKER = (LIBRARY_SETTINGS, "LOG", _DATABASE_LOCK)
 
 
 class TableWriter:
