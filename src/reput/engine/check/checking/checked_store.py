@@ -22,8 +22,10 @@ from reput.core import (
     Queue,
     StoreFacts,
     StoreLog,
+    batch_topics,
     facts_of,
     holes,
+    is_light,
     open_queues,
 )
 from reput.engine.compare import Span
@@ -336,3 +338,27 @@ def _queued(path: Path) -> int:
         if facts_of(path).queue_form is None:
             raise
     return max(ends)
+
+
+def lost_files(store: CheckedStore) -> set[Queue]:
+    """Return the queues in RocksDB that have lost their files, in a store with queues of both kinds.
+
+    A broker that does not write all topics twice has some in RocksDB alone. So the files of a topic are lost only if
+    other queues of this topic are in files, or if RocksDB has all topics that are in files. Light queues (LMQ) and
+    batch queues may be in RocksDB alone in any case.
+
+    Raises StoreError, MissingExtraError.
+    """
+    path, form = str(store.path), store.facts.queue_form
+    if form is None or not store.queues:
+        return set()
+    queues = {Queue(last.topic, last.queue_id) for last in form.last_entries(path)}
+    topics = {queue.topic for queue in store.queues}
+    others = {queue.topic for queue in queues} - batch_topics(path)
+    if not topics <= others:
+        others &= topics
+    return {
+        queue
+        for queue in queues - store.queues.keys()
+        if queue.topic in others and not is_light(queue.topic)
+    }

@@ -29,7 +29,7 @@ from reput.core import (
     is_light,
     list_queue_files,
 )
-from reput.engine.check.checking.checked_store import CheckedStore, IndexTable
+from reput.engine.check.checking.checked_store import CheckedStore, IndexTable, lost_files
 from reput.engine.check.checking.checkpoint import checkpoint_ahead
 from reput.engine.check.checking.index_database import index_database
 from reput.engine.check.checking.index_table import IndexJob, read_index_table
@@ -42,7 +42,7 @@ from reput.engine.check.checking.next_start import (
     next_start,
     of_index_file,
 )
-from reput.engine.check.checking.other_queues import OtherQueues, lost_files
+from reput.engine.check.checking.other_queues import OtherQueues
 from reput.engine.check.checking.queue_entries import LightQueues
 from reput.engine.check.checking.queue_table import CheckedQueue, QueueJob, read_queue_table
 from reput.engine.compare import (

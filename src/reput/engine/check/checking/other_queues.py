@@ -24,8 +24,6 @@ from reput.core import (
     QueuesOf,
     StoreLog,
     batch_size_in,
-    batch_topics,
-    is_light,
     queue_forms,
 )
 from reput.engine.check.checking.checked_store import CheckedStore
@@ -203,30 +201,6 @@ class OtherQueues:
                 yield Finding(Kind.FOREIGN_QUEUE_ENTRY, reader.folder, detail, count=count)
         if beyond:
             yield store.lost_end(beyond)
-
-
-def lost_files(store: CheckedStore) -> set[Queue]:
-    """Return the queues in RocksDB that have lost their files, in a store with queues of both kinds.
-
-    A broker that does not write all topics twice has some in RocksDB alone. So the files of a topic are lost only if
-    other queues of this topic are in files, or if RocksDB has all topics that are in files. Light queues (LMQ) and
-    batch queues may be in RocksDB alone in any case.
-
-    Raises StoreError, MissingExtraError.
-    """
-    path, form = str(store.path), store.facts.queue_form
-    if form is None or not store.queues:
-        return set()
-    queues = {Queue(last.topic, last.queue_id) for last in form.last_entries(path)}
-    topics = {queue.topic for queue in store.queues}
-    others = {queue.topic for queue in queues} - batch_topics(path)
-    if not topics <= others:
-        others &= topics
-    return {
-        queue
-        for queue in queues - store.queues.keys()
-        if queue.topic in others and not is_light(queue.topic)
-    }
 
 
 def _second(findings: Sequence[Finding], folder: str) -> Iterator[Finding]:

@@ -39,7 +39,7 @@ from reput.core import (
     sampled_records,
     spot_check,
 )
-from reput.engine.check.checking.checked_store import CheckedStore, IndexTable
+from reput.engine.check.checking.checked_store import CheckedStore, IndexTable, lost_files
 from reput.engine.check.checking.listings import check_queue_ends, index_file_size, index_order
 from reput.engine.check.checking.next_start import (
     UNNOTICED,
@@ -50,7 +50,6 @@ from reput.engine.check.checking.next_start import (
     of_index_file,
     of_missing_keys,
 )
-from reput.engine.check.checking.other_queues import lost_files
 from reput.engine.compare import Span
 from reput.engine.five import TimerWheel, log_gaps
 from reput.errors import (
