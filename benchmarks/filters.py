@@ -1,6 +1,6 @@
 """Count the bytes that a table reads for each kind of filter: `python -m benchmarks.filters STORE`.
 
-The store is one of `benchmarks.generate`, rebuilt and proven. Bytes are those of all read calls of the process (Linux).
+The store is one of `benchmarks.generate`, rebuilt and proven. All read calls of the process are counted (Linux).
 """
 
 from __future__ import annotations

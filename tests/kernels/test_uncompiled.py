@@ -1,4 +1,4 @@
-"""Kernels without a compiler: with Python's integers, too, they return what compiled ones return."""
+"""Kernels without a compiler: they return the results of compiled kernels, also with Python's integers."""
 
 import os
 import pickle

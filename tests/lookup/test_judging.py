@@ -1,4 +1,4 @@
-"""Tasks judge many IndexFiles, and find the same as the driver would alone."""
+"""Tasks judge many IndexFiles, and find the same as the driver would without them."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_lost_files_of_a_queue_are_found_and_restored(tmp_path: Path, folder: st
         for number in range(120):
             opened.put(reput.Message("AB"[number % 2], b"%d" % number, queue_id=number // 2 % 2))
     rebuilt(store, "both")
-    if folder == "A/1":  # In a store that writes some topics twice, too.
+    if folder == "A/1":  # Also in a store that writes some topics twice.
         delete_queues(store, "B")
     before = topics_in_rocksdb(store), queue_files(store)
     shutil.rmtree(store / "consumequeue" / folder)

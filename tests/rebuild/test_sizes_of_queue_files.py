@@ -1,4 +1,4 @@
-"""A rebuild without a ConsumeQueue file to look at takes a broker's default size of these files, and says so."""
+"""A rebuild without a ConsumeQueue file to look at takes a broker's default size of these files, and prints a note."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -89,7 +89,7 @@ class Case:
         ]
         newest = self.dispatched // CONFIG.commit_log_file_bytes
         if number % 4 == 1 and newest:
-            # The newest file with queue entries begins with damage, and the file before it is damaged, too.
+            # The newest file with queue entries begins with damage, and the file before it is also damaged.
             self.damages = [f"magic:{_name(newest)}:0", f"flip:{_name(newest - 1)}:1500"]
         elif number % 4 == 2 and behind == 12:
             # More than ten files would be read.

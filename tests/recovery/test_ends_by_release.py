@@ -1,4 +1,4 @@
-"""Where brokers of 4.9.3, 5.3.3, 5.4 and 5.5 end the logs of damaged stores, and that reput ends them there, too."""
+"""Where brokers of 4.9.3, 5.3.3, 5.4 and 5.5 end the logs of damaged stores, and reput ends them at the same places."""
 
 from collections.abc import Sequence
 from dataclasses import replace
