@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from reput.cli.options import complete_topics as complete_topics
     from reput.cli.options import config_from as config_from
     from reput.cli.options import config_options as config_options
+    from reput.cli.options import flag as flag
     from reput.cli.options import fleet_option as fleet_option
     from reput.cli.options import given_config as given_config
     from reput.cli.options import listed_in as listed_in
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from reput.cli.options import open_from as open_from
     from reput.cli.options import own as own
     from reput.cli.options import owner_options as owner_options
+    from reput.cli.options import path_option as path_option
     from reput.cli.options import queue_entries_option as queue_entries_option
     from reput.cli.options import read_store_argument as read_store_argument
     from reput.cli.options import reader_options as reader_options
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from reput.cli.options import stores_argument as stores_argument
     from reput.cli.options import time_window_options as time_window_options
     from reput.cli.options import together as together
+    from reput.cli.options import topic_option as topic_option
     from reput.cli.options import writer_settings as writer_settings
     from reput.cli.output import advise_on_topic as advise_on_topic
     from reput.cli.output import console as console

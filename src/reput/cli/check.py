@@ -26,6 +26,7 @@ from reput.cli.options import (
     GivenStores,
     all_formats,
     config_options,
+    flag,
     given_config,
     queue_entries_option,
     reader_options,
@@ -55,12 +56,8 @@ _LEAST_PASS_S = 3600.0
 @stores_argument
 @config_options
 @queue_entries_option
-@click.option("--quick", is_flag=True, help="Check names, sizes, headers, ends and samples only.")
-@click.option(
-    "--scrub",
-    is_flag=True,
-    help="Read the store for ever in small steps, and remember when each file was proved.",
-)
+@flag("--quick", "Check names, sizes, headers, ends and samples only.")
+@flag("--scrub", "Read the store for ever in small steps, and remember when each file was proved.")
 @click.option("--rate", type=RATE, help="Bytes per second of a scrub.  [default: 20MB/s]")
 @click.option(
     "--passes",

@@ -11,11 +11,11 @@ from reput.cli.options import (
     GivenStores,
     archived_stores_argument,
     check_window,
-    complete_topics,
     message_options,
     reader_options,
     refuse_a_message,
     time_window_options,
+    topic_option,
 )
 from reput.cli.query import ask_store, ask_stores
 from reput.engine.stores import FindRequest
@@ -32,12 +32,7 @@ from reput.errors import UsageError
 )
 @archived_stores_argument
 @click.argument("text")
-@click.option(
-    "--topic",
-    metavar="T",
-    shell_complete=complete_topics,
-    help="Only messages of this topic.  [default: all]",
-)
+@topic_option("Only messages of this topic.  [default: all]")
 @time_window_options
 @click.option("--limit", type=int, metavar="N", help="Maximum number of messages.")
 @message_options

@@ -13,7 +13,9 @@ from reput.cli.options import (
     archived_stores_argument,
     config_from,
     csv_safe_option,
+    flag,
     format_option,
+    path_option,
     reader_options,
     runner_options,
 )
@@ -50,10 +52,9 @@ from reput.errors import UsageError
     "Format of the output.  [default: parquet for a directory, jsonl for stdout]",
 )
 @csv_safe_option
-@click.option(
+@flag(
     "--iso-times",
-    is_flag=True,
-    help="JSON and CSV: write times as 2026-11-20T08:00:00.000Z, not as milliseconds since 1970.",
+    "JSON and CSV: write times as 2026-11-20T08:00:00.000Z, not as milliseconds since 1970.",
 )
 @click.option("--columns", metavar="A,B,...", help="Columns of a message to return.")
 @click.option(
@@ -66,11 +67,10 @@ from reput.errors import UsageError
 )
 @reader_options
 @runner_options
-@click.option(
+@path_option(
     "--staging",
-    type=click.Path(),
-    metavar="DIR|URL",
-    help="Folder or URL for temporary files if Spark runs on several machines: visible to all executors, and writable "
+    "DIR|URL",
+    "Folder or URL for temporary files if Spark runs on several machines: visible to all executors, and writable "
     "by no other user.",
 )
 @click.option(

@@ -55,6 +55,18 @@ def together(*options: Decorator) -> Decorator:
     return decorate
 
 
+def flag(name: str, text: str, argument: str | None = None) -> Decorator:
+    """Add an option without a value, given to the command as `argument`: True if it is present."""
+    names = (name,) if argument is None else (name, argument)
+    return click.option(*names, is_flag=True, help=text)
+
+
+def path_option(name: str, metavar: str, text: str, argument: str | None = None) -> Decorator:
+    """Add an option whose value is a path or URL, given to the command as `argument`."""
+    names = (name,) if argument is None else (name, argument)
+    return click.option(*names, type=click.Path(), metavar=metavar, help=text)
+
+
 def split_logs_option(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """Convert a store argument, STORE or STORE,LOG,LOG, into the path to open."""
     return with_logs(*split_logs(value))
@@ -126,12 +138,8 @@ class GivenStores:
         return stores if self.archive is None else [replace(stores[0], archive=self.archive)]
 
 
-fleet_option = click.option(
-    "--stores",
-    "fleet",
-    type=click.Path(),
-    metavar="FILE",
-    help="A fleet file (TOML) with further stores; see reput help stores.",
+fleet_option = path_option(
+    "--stores", "FILE", "A fleet file (TOML) with further stores; see reput help stores.", "fleet"
 )
 
 
@@ -219,11 +227,10 @@ def archived_stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 config_options = together(
-    click.option(
+    path_option(
         "--broker-config",
-        type=click.Path(),
-        metavar="FILE",
-        help="The broker's configuration file (broker.conf). Without it, sizes come from the store's files.",
+        "FILE",
+        "The broker's configuration file (broker.conf). Without it, sizes come from the store's files.",
     ),
     click.option(
         "--hash-slots", type=int, metavar="N", help="Slots of an IndexFile (maxHashSlotNum)."
@@ -234,11 +241,10 @@ config_options = together(
 )
 """The options --broker-config, --hash-slots and --index-items."""
 
-index_option = click.option(
+index_option = path_option(
     "--index",
-    type=click.Path(),
-    metavar="DIR",
-    help="Use the index/ and consumequeue/ of this folder, which rebuild --output wrote.",
+    "DIR",
+    "Use the index/ and consumequeue/ of this folder, which rebuild --output wrote.",
 )
 reader_options = together(config_options, index_option)
 """The options of commands that open a store with `open_from`."""
@@ -249,11 +255,8 @@ queue_entries_option = click.option(
     metavar="N",
     help="Entries of a ConsumeQueue file (mappedFileSizeConsumeQueue / 20).",
 )
-csv_safe_option = click.option(
-    "--csv-safe",
-    "csv_safe",
-    is_flag=True,
-    help="CSV: put ' before texts that a spreadsheet would run as formulas.",
+csv_safe_option = flag(
+    "--csv-safe", "CSV: put ' before texts that a spreadsheet would run as formulas."
 )
 
 
@@ -343,6 +346,11 @@ def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str)
             if os.path.isdir(folder):
                 topics.update(entry.name for entry in os.scandir(folder) if entry.is_dir())
     return [topic for topic in sorted(topics) if topic.startswith(incomplete)]
+
+
+def topic_option(text: str) -> Decorator:
+    """Add --topic, whose value a shell completes."""
+    return click.option("--topic", metavar="T", shell_complete=complete_topics, help=text)
 
 
 def open_from(

@@ -14,6 +14,7 @@ from reput.cli.options import (
     SIZE,
     all_formats,
     config_options,
+    flag,
     given_config,
     queue_entries_option,
     refuse_part_of_store,
@@ -73,7 +74,7 @@ _EXAMPLES = (
     metavar="NAME=VALUE",
     help="A property of the message; repeatable.",
 )
-@click.option("--skip-bad", is_flag=True, help="Report lines that are not messages, and continue.")
+@flag("--skip-bad", "Report lines that are not messages, and continue.")
 @click.option(
     "--flush",
     type=click.Choice(["async", "sync"]),

@@ -17,12 +17,13 @@ from reput.cli.options import (
     GivenStores,
     archived_stores_argument,
     check_window,
-    complete_topics,
+    flag,
     message_options,
     open_from,
     reader_options,
     refuse_a_message,
     time_window_options,
+    topic_option,
 )
 from reput.cli.output import advise_on_key, advise_on_topic, warn
 from reput.cli.query_view import (
@@ -142,12 +143,7 @@ def advise_to_prove(coverage: core.Coverage, store: str) -> None:
     "\n  reput query --stores fleet.toml --topic orders --begin '1h ago' --tag 'created || paid'",
 )
 @archived_stores_argument
-@click.option(
-    "--topic",
-    metavar="T",
-    shell_complete=complete_topics,
-    help="Topic to search; all topics if omitted.",
-)
+@topic_option("Topic to search; all topics if omitted.")
 @click.option("--key", metavar="K", help="One of a message's KEYS, or its unique key.")
 @click.option("--id", "message_id", metavar="ID", help="Offset message id, or unique key.")
 @click.option(
@@ -169,7 +165,7 @@ def advise_to_prove(coverage: core.Coverage, store: str) -> None:
     metavar="CURSOR",
     help="Continue after the last message of a limited answer.",
 )
-@click.option("--compat", is_flag=True, help="Answer as a 4.9.3 broker does, its limits included.")
+@flag("--compat", "Answer as a 4.9.3 broker does, its limits included.")
 @message_options
 @reader_options
 def command(

@@ -20,7 +20,9 @@ from reput.cli.options import (
     SIZE,
     GivenStores,
     config_options,
+    flag,
     given_config,
+    path_option,
     queue_entries_option,
     refuse_other_log,
     refuse_part_of_store,
@@ -52,11 +54,10 @@ _LEAST_SPLIT_BYTES = 1 << 14
     type=click.Choice(["consumequeue", "index"]),
     help="Rebuild only these files.",
 )
-@click.option(
+@path_option(
     "--output",
-    type=click.Path(),
-    metavar="DIR|URL",
-    help="Folder, or URL of object storage, for the result; STORE is left unchanged.",
+    "DIR|URL",
+    "Folder, or URL of object storage, for the result; STORE is left unchanged.",
 )
 @click.option(
     "--staging",
@@ -81,16 +82,8 @@ _LEAST_SPLIT_BYTES = 1 << 14
     help="CommitLog bytes per task, such as 128MiB.",
 )
 @runner_options
-@click.option(
-    "--salvage",
-    is_flag=True,
-    help="After damage, resume at the next verifiable record, not at the next file.",
-)
-@click.option(
-    "--follow",
-    is_flag=True,
-    help="After the rebuild, index new messages until Ctrl-C; needs --output.",
-)
+@flag("--salvage", "After damage, resume at the next verifiable record, not at the next file.")
+@flag("--follow", "After the rebuild, index new messages until Ctrl-C; needs --output.")
 @resume_option
 @report_format("json")
 def command(

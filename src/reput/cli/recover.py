@@ -12,7 +12,7 @@ import click
 
 from reput.base import counted, printable
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import own, owner_options, store_argument
+from reput.cli.options import flag, own, owner_options, store_argument
 
 if TYPE_CHECKING:
     from reput.engine.writer import RecoveryReport
@@ -26,11 +26,7 @@ if TYPE_CHECKING:
     "\n  reput recover /data/store --as-broker",
 )
 @store_argument
-@click.option(
-    "--as-broker",
-    is_flag=True,
-    help="Remove readable messages after damage, as a broker does, and keep a copy.",
-)
+@flag("--as-broker", "Remove readable messages after damage, as a broker does, and keep a copy.")
 @owner_options
 def command(
     store: str, as_broker: bool, layout: str, broker_config: str | None, **sizes: int | None

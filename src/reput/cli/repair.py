@@ -9,6 +9,7 @@ import click
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
     config_options,
+    flag,
     given_config,
     queue_entries_option,
     report_format,
@@ -30,18 +31,10 @@ from reput.errors import UsageError
     "\n  reput repair /data/store --undo",
 )
 @store_argument
-@click.option("--plan", "plan_only", is_flag=True, help="Print the planned steps; change nothing.")
-@click.option("--undo", is_flag=True, help="Swap back the state before the last repair.")
-@click.option(
-    "--truncate-tail",
-    is_flag=True,
-    help="Cut the bytes after the CommitLog's last verifiable record.",
-)
-@click.option(
-    "--salvage",
-    is_flag=True,
-    help="Fill damaged ranges of the CommitLog, and keep the records after them.",
-)
+@flag("--plan", "Print the planned steps; change nothing.", "plan_only")
+@flag("--undo", "Swap back the state before the last repair.")
+@flag("--truncate-tail", "Cut the bytes after the CommitLog's last verifiable record.")
+@flag("--salvage", "Fill damaged ranges of the CommitLog, and keep the records after them.")
 @config_options
 @queue_entries_option
 @runner_options

@@ -20,9 +20,10 @@ from reput.cli.options import (
     all_formats,
     archived_stores_argument,
     charset_option,
-    complete_topics,
+    flag,
     open_from,
     reader_options,
+    topic_option,
 )
 from reput.cli.output import advise_on_topic, chosen_charset, console, warn
 from reput.cli.query_view import print_csv
@@ -73,15 +74,10 @@ _SHOWN_APART = (KEYS, TAGS, UNIQ_KEY)
 )
 @archived_stores_argument
 @click.argument("which", metavar="ID_OR_OFFSET")
-@click.option(
-    "--topic",
-    metavar="T",
-    shell_complete=complete_topics,
-    help="Search for a unique key only in this topic.",
-)
+@topic_option("Search for a unique key only in this topic.")
 @all_formats("json", native=("csv",))
 @charset_option
-@click.option("--body-only", is_flag=True, help="Write only the body, exactly as it is stored.")
+@flag("--body-only", "Write only the body, exactly as it is stored.")
 @reader_options
 def command(
     targets: GivenStores,

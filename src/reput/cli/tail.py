@@ -14,12 +14,12 @@ from reput.cli.options import (
     GivenStores,
     archived_stores_argument,
     check_window,
-    complete_topics,
     message_options,
     open_from,
     reader_options,
     refuse_a_message,
     time_window_options,
+    topic_option,
 )
 from reput.cli.output import advise_on_topic, pause, say_waiting, warn
 from reput.cli.query_view import record_printer
@@ -48,9 +48,7 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
     "\n  reput tail --stores fleet.toml --begin '10 minutes ago' --lines all",
 )
 @archived_stores_argument
-@click.option(
-    "--topic", metavar="T", shell_complete=complete_topics, help="Only messages of this topic."
-)
+@topic_option("Only messages of this topic.")
 @click.option(
     "--queue-id",
     type=click.IntRange(min=0),

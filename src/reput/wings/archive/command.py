@@ -15,6 +15,8 @@ from reput.cli import (
     FOUND,
     TIME,
     all_formats,
+    flag,
+    path_option,
     refuse_logs_option,
     runner_options_of,
     signals_stop,
@@ -40,7 +42,7 @@ from reput.wings.archive.api import archive, restore, verify_archive
 @click.argument(
     "paths", metavar="[STORE] ARCHIVE", nargs=-1, required=True, callback=refuse_logs_option
 )
-@click.option("--with-last", is_flag=True, help="Also copy the last log file in its present state.")
+@flag("--with-last", "Also copy the last log file in its present state.")
 @click.option(
     "--retention",
     "retention_days",
@@ -48,11 +50,7 @@ from reput.wings.archive.api import archive, restore, verify_archive
     metavar="DAYS",
     help="Delete the oldest archived log files whose messages are all older than DAYS.",
 )
-@click.option(
-    "--follow",
-    is_flag=True,
-    help="Look for new log files until interrupted; --every sets the interval.",
-)
+@flag("--follow", "Look for new log files until interrupted; --every sets the interval.")
 @click.option(
     "--every",
     "every_s",
@@ -66,26 +64,19 @@ from reput.wings.archive.api import archive, restore, verify_archive
     "serial",
     "Copy one log file after the other, or several at once: in processes of this machine, or on Spark.",
 )
-@click.option("--verify", is_flag=True, help="Compare every byte of ARCHIVE with its checksums.")
+@flag("--verify", "Compare every byte of ARCHIVE with its checksums.")
 @click.option(
     "--message",
     type=int,
     metavar="OFFSET",
     help="With --verify: only the message at this physical offset.",
 )
-@click.option(
+@path_option(
     "--proof",
-    type=click.Path(),
-    metavar="FILE",
-    help="With --message: write a proof of the message. archive --verify FILE checks the proof.",
+    "FILE",
+    "With --message: write a proof of the message. archive --verify FILE checks the proof.",
 )
-@click.option(
-    "--sign",
-    "signing_key",
-    type=click.Path(),
-    metavar="KEY",
-    help="With --proof: sign it with this Ed25519 key (PEM).",
-)
+@path_option("--sign", "KEY", "With --proof: sign it with this Ed25519 key (PEM).", "signing_key")
 @all_formats("json")
 def archive_command(
     paths: tuple[str, ...],

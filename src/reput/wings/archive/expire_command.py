@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from reput.base import counted, format_size, format_time, printable
-from reput.cli import FOUND, TIME, own, owner_options, store_argument, warn
+from reput.cli import FOUND, TIME, flag, own, owner_options, store_argument, warn
 from reput.engine.writer import ExpiryReport, plan_by_time
 from reput.wings.archive.restoring import ArchivedFiles, archived_files, require_unchanged
 
@@ -33,7 +33,7 @@ from reput.wings.archive.restoring import ArchivedFiles, archived_files, require
     metavar="URL",
     help="Delete only log files of which this archive has a copy; files and copies are compared byte for byte first.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the files to delete; delete nothing.")
+@flag("--dry-run", "Print the files to delete; delete nothing.")
 @owner_options
 def expire_command(
     store: str,

@@ -13,8 +13,10 @@ from reput.cli import (
     archive_option,
     check_archived,
     config_options,
+    flag,
     fleet_option,
     listed_in,
+    path_option,
     refuse_logs_option,
 )
 from reput.core import with_archive
@@ -52,23 +54,13 @@ _LISTEN = "127.0.0.1:9876"
     metavar="HOST:PORT",
     help="Also serve a web page and an HTTP API at this address, for example 127.0.0.1:8080.",
 )
-@click.option(
-    "--http-only",
-    is_flag=True,
-    help="Serve only the page and the HTTP API; stores get no addresses.",
-)
-@click.option(
-    "--http-token-file",
-    type=click.Path(),
-    metavar="FILE",
-    help="Require the token in FILE from clients of --http.",
-)
-@click.option(
+@flag("--http-only", "Serve only the page and the HTTP API; stores get no addresses.")
+@path_option("--http-token-file", "FILE", "Require the token in FILE from clients of --http.")
+@path_option(
     "--http-users",
+    "FILE",
+    "TOML file of the users of --http: their tokens and roles, and a proxy that authenticates users.",
     "http_users_file",
-    type=click.Path(),
-    metavar="FILE",
-    help="TOML file of the users of --http: their tokens and roles, and a proxy that authenticates users.",
 )
 @click.option(
     "--http-host",
@@ -97,17 +89,15 @@ _LISTEN = "127.0.0.1:9876"
     metavar="NAME",
     help="Name of the cluster, for mqadmin -c.",
 )
-@click.option(
+@flag(
     "--accept-sends",
+    "Own each STORE as a broker does: accept messages, and create STORE if it does not exist.",
     "accepts_sends",
-    is_flag=True,
-    help="Own each STORE as a broker does: accept messages, and create STORE if it does not exist.",
 )
-@click.option(
+@flag(
     "--sql-filters",
+    "Let consumers filter by SQL92 expressions (enablePropertyFilter).",
     "has_sql_filters",
-    is_flag=True,
-    help="Let consumers filter by SQL92 expressions (enablePropertyFilter).",
 )
 @click.option(
     "--store-version",
@@ -119,25 +109,16 @@ _LISTEN = "127.0.0.1:9876"
     type=click.Choice(["async", "sync"]),
     help="When a sent message becomes durable: async soon after, sync before it is acknowledged (flushDiskType).",
 )
-@click.option(
-    "--acl",
-    type=click.Path(),
-    metavar="FILE",
-    help="Accounts and their permissions (plain_acl.yml).",
-)
-@click.option(
+@path_option("--acl", "FILE", "Accounts and their permissions (plain_acl.yml).")
+@path_option(
     "--tls-cert",
-    type=click.Path(),
-    metavar="FILE",
-    help="Certificate chain (PEM); encrypts all connections, including those to --http.",
+    "FILE",
+    "Certificate chain (PEM); encrypts all connections, including those to --http.",
 )
-@click.option(
-    "--tls-key", type=click.Path(), metavar="FILE", help="Private key of --tls-cert (PEM)."
-)
-@click.option(
+@path_option("--tls-key", "FILE", "Private key of --tls-cert (PEM).")
+@flag(
     "--exact",
-    is_flag=True,
-    help="Answer queries by key without hash collisions, and with up to --max-results messages. "
+    "Answer queries by key without hash collisions, and with up to --max-results messages. "
     "Report unreadable messages to each consumer group once, instead of skipping them.",
 )
 @click.option(
@@ -210,31 +191,28 @@ def serve_command(
             "listen address",
             arguments=["workers", "listen"],
         )
-    if options["store_version"] and not options["accepts_sends"]:
+    accepts_sends = options["accepts_sends"]
+    for name, value, needed, present in (
+        ("store_version", options["store_version"], "accept_sends", accepts_sends),
+        ("http_only", http_only, "http", http),
+        ("flush", options["flush"], "accept_sends", accepts_sends),
+        ("http_hosts", options["http_hosts"], "http", http),
+        ("http_token_file", options["http_token_file"], "http", http),
+    ):
+        if value and not present:
+            raise UsageError(f"{name} needs {needed}", arguments=[name, needed])
+    if http_only and accepts_sends:
         raise UsageError(
-            "store_version needs accept_sends", arguments=["store_version", "accept_sends"]
+            "http_only cannot be combined with accept_sends",
+            arguments=["http_only", "accept_sends"],
         )
-    if http_only:
-        if http_address is None:
-            raise UsageError("http_only needs http", arguments=["http_only", "http"])
-        if options["accepts_sends"]:
-            raise UsageError(
-                "http_only cannot be combined with accept_sends",
-                arguments=["http_only", "accept_sends"],
-            )
-    if options["flush"] and not options["accepts_sends"]:
-        raise UsageError("flush needs accept_sends", arguments=["flush", "accept_sends"])
-    if options["http_hosts"] and http_address is None:
-        raise UsageError("http_hosts needs http", arguments=["http_hosts", "http"])
-    if options["http_token_file"] and http_address is None:
-        raise UsageError("http_token_file needs http", arguments=["http_token_file", "http"])
-    if options["http_users_file"] and (http_address is None or options["http_token_file"]):
+    if options["http_users_file"] and (http is None or options["http_token_file"]):
         raise UsageError(
             "http_users needs http, and cannot be combined with http_token_file",
             arguments=["http_users", "http"],
         )
     is_open = not (options["http_token_file"] or options["http_users_file"])
-    if options["acl"] and http_address is not None and is_open:
+    if options["acl"] and http is not None and is_open:
         raise UsageError(
             "acl does not restrict http: every user of this machine could read messages; also pass http_token_file",
             arguments=["acl", "listen", "http", "http_token_file"],

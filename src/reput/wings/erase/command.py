@@ -16,7 +16,9 @@ from reput.cli import (
     check_window,
     complete_topics,
     config_options,
+    flag,
     given_config,
+    path_option,
     queue_entries_option,
     refuse_logs_option,
     time_window_options,
@@ -37,12 +39,7 @@ from reput.wings.erase.api import erase
 @click.argument(
     "store", metavar="STORE|ARCHIVE", type=click.Path(readable=False), callback=refuse_logs_option,
 )  # fmt: skip
-@click.option(
-    "--output",
-    type=click.Path(),
-    metavar="DEST",
-    help="The new folder of the copy; required for a STORE, unless --plan.",
-)
+@path_option("--output", "DEST", "The new folder of the copy; required for a STORE, unless --plan.")
 @click.option(
     "--topic", "topics", multiple=True, metavar="T", shell_complete=complete_topics,
     help="Messages of this topic; repeatable.",
@@ -57,9 +54,7 @@ from reput.wings.erase.api import erase
     help="Messages whose properties match this SQL92 expression of RocketMQ.",
 )
 @time_window_options
-@click.option(
-    "--plan", "plan_only", is_flag=True, help="Print the messages to erase; write nothing."
-)
+@flag("--plan", "Print the messages to erase; write nothing.", "plan_only")
 @click.option("--reason", default="", metavar="TEXT", help="Reason, for the record of the erasure.")
 @click.option(
     "--by",
@@ -67,19 +62,13 @@ from reput.wings.erase.api import erase
     metavar="NAME",
     help="Person who erases, for the record.  [default: this user]",
 )
-@click.option(
-    "--no-hashes", is_flag=True,
-    help="Omit the SHA-256 of erased content from the record. With a hash, anyone who guesses a message can prove "
+@flag(
+    "--no-hashes",
+    "Omit the SHA-256 of erased content from the record. With a hash, anyone who guesses a message can prove "
     "that it existed.",
-)  # fmt: skip
-@click.option(
-    "--sign", "signing_key", type=click.Path(), metavar="KEY",
-    help="Sign the record with this Ed25519 key (PEM).",
-)  # fmt: skip
-@click.option(
-    "--audit", type=click.Path(), metavar="FILE",
-    help="File of the record.  [default: DEST.erasure.json]",
-)  # fmt: skip
+)
+@path_option("--sign", "KEY", "Sign the record with this Ed25519 key (PEM).", "signing_key")
+@path_option("--audit", "FILE", "File of the record.  [default: DEST.erasure.json]")
 @click.option(
     "--leave-out", multiple=True, metavar="NAME",
     help="Do not copy this file or folder of the store; repeatable.",

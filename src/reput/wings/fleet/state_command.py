@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import click
 
@@ -15,8 +16,10 @@ from reput.cli import (
     NOT_FOUND,
     GivenStores,
     StoresBar,
+    all_formats,
     code_of,
     complete_topics,
+    flag,
     message_options,
     open_from,
     print_csv,
@@ -30,15 +33,7 @@ from reput.cli import (
     stores_argument,
     warn,
 )
-from reput.engine.five import (
-    LOST,
-    WAITING,
-    CompactedLog,
-    TieredQueue,
-    TieredStore,
-    Timers,
-    compacted_queues,
-)
+from reput.engine.five import LOST, WAITING, CompactedLog, TieredStore, Timers, compacted_queues
 from reput.engine.stores import over_stores
 from reput.errors import StoreNotFoundError, UsageError
 from reput.wings.fleet.faults import broker_faults
@@ -66,6 +61,44 @@ class _StateGroup(click.Group):
 )
 def state_command() -> None:
     """Show what a broker keeps besides the log: consumer lag, open transactions, timers, pops."""
+
+
+class _Column(NamedTuple):
+    """A column of a list: a field of its JSON objects, and perhaps a cell in each row of its table.
+
+    Attributes:
+        name: The name of the field.
+        value: Returns the field of an item.
+        heading: The heading of the cells, with > before that of numbers; empty for a field without cells.
+        text: Returns the text of a cell.
+    """
+
+    name: str
+    value: Callable[[Any], Any]
+    heading: str = ""
+    text: Callable[[Any], str] = str
+
+
+def _name(text: str | None) -> str:
+    return one_line(text or "-", _NAME_WIDTH)
+
+
+_number = "{:,}".format
+
+
+def _print_list(
+    columns: Sequence[_Column], items: Sequence[Any], layout: str, nothing: str
+) -> None:
+    """Print the items as JSON lines, as CSV, or as a table; of an empty table, print the text `nothing`."""
+    if layout != "text":
+        rows = [{column.name: column.value(item) for column in columns} for item in items]
+        print_csv(rows) if layout == "csv" else print_json_lines(rows)
+    elif items or not nothing:
+        cells = [column for column in columns if column.heading]
+        texts = ([column.text(column.value(item)) for column in cells] for item in items)
+        print_rows([column.heading for column in cells], texts)
+    else:
+        click.echo(nothing)
 
 
 def _exit_code(rows: object, damage: Sequence[Finding] = ()) -> int:
@@ -161,8 +194,8 @@ def _lag_of_stores(targets: GivenStores, as_json: bool, **options: Any) -> int:
 )
 @read_store_argument
 @reader_options
-@report_format("jsonl", "Output format; jsonl has one message per line.")
-def _transactions(store: str, as_json: bool, **opening: Any) -> int:
+@all_formats("jsonl", "Output format; jsonl has one message per line.")
+def _transactions(store: str, layout: str, **opening: Any) -> int:
     """List the half messages of STORE that are neither committed nor rolled back, one per transaction.
 
     A half message is open if no op message names it, and if it is not before the offset that the broker has
@@ -177,37 +210,23 @@ def _transactions(store: str, as_json: bool, **opening: Any) -> int:
     """
     with open_from(store, **opening) as reader:
         transactions = list(open_transactions(reader))
-    if as_json:
-        print_json_lines(
-            {
-                "stored": transaction.message.store_timestamp,
-                "topic": transaction.real_topic,
-                "producer_group": transaction.message.properties.get("PGROUP"),
-                "unique_key": transaction.message.unique_key,
-                "keys": transaction.message.keys,
-                "queue_offset": transaction.message.queue_offset,
-                "physical_offset": transaction.message.physical_offset,
-                "checks": transaction.checks,
-            }
-            for transaction in transactions
-        )
-    elif transactions:
-        print_rows(
-            ("stored (UTC)", "topic", "unique key", ">queue offset", ">physical offset"),
-            (
-                (
-                    format_time(transaction.message.store_timestamp),
-                    one_line(transaction.real_topic or "-", _NAME_WIDTH),
-                    one_line(transaction.message.unique_key or "-", _UNIQUE_KEY_WIDTH),
-                    f"{transaction.message.queue_offset:,}",
-                    f"{transaction.message.physical_offset:,}",
-                )
-                for transaction in transactions
-            ),
-        )
-    else:
-        click.echo("No open transaction.")
+    _print_list(_TRANSACTIONS, transactions, layout, "No open transaction.")
     return _exit_code(transactions)
+
+
+_TRANSACTIONS = (
+    _Column("stored", attrgetter("message.store_timestamp"), "stored (UTC)", format_time),
+    _Column("topic", attrgetter("real_topic"), "topic", _name),
+    _Column("producer_group", lambda item: item.message.properties.get("PGROUP")),
+    _Column(
+        "unique_key", attrgetter("message.unique_key"), "unique key",
+        lambda key: one_line(key or "-", _UNIQUE_KEY_WIDTH),
+    ),
+    _Column("keys", attrgetter("message.keys")),
+    _Column("queue_offset", attrgetter("message.queue_offset"), ">queue offset", _number),
+    _Column("physical_offset", attrgetter("message.physical_offset"), ">physical offset", _number),
+    _Column("checks", attrgetter("checks")),
+)  # fmt: skip
 
 
 @state_command.command(
@@ -219,20 +238,15 @@ def _transactions(store: str, as_json: bool, **opening: Any) -> int:
     "\n  reput state timer /data/store --all --format jsonl",
 )
 @read_store_argument
-@click.option(
-    "--all",
-    "take_all",
-    is_flag=True,
-    help="Also list delivered and recalled messages, and recalls.",
-)
+@flag("--all", "Also list delivered and recalled messages, and recalls.", "take_all")
 @click.option(
     "--key",
     metavar="K",
     help="List all messages with this key or unique key, in any state, and their recalls.",
 )
 @reader_options
-@report_format("jsonl", "Output format; jsonl has one message per line.")
-def _timer(store: str, take_all: bool, key: str | None, as_json: bool, **opening: Any) -> int:
+@all_formats("jsonl", "Output format; jsonl has one message per line.")
+def _timer(store: str, take_all: bool, key: str | None, layout: str, **opening: Any) -> int:
     """List the messages that wait in the timer of STORE, with their due times.
 
     The messages are read from timerlog/. A 5.4 broker may keep them in RocksDB instead, which is read as well
@@ -256,37 +270,24 @@ def _timer(store: str, take_all: bool, key: str | None, as_json: bool, **opening
             and (key is None or timed.has_key(key))
         ]
     units.sort(key=lambda timed: timed.unit.due)
-    if as_json:
-        print_json_lines(
-            {
-                "due": timed.unit.due,
-                "state": timed.state,
-                "topic": timed.real_topic,
-                "keys": None if timed.message is None else timed.message.keys,
-                "unique_key": None if timed.message is None else timed.message.unique_key,
-                "queue_offset": None if timed.message is None else timed.message.queue_offset,
-                "physical_offset": timed.unit.physical_offset,
-            }
-            for timed in units
-        )
-    elif units:
-        print_rows(
-            ("due (UTC)", "state", "topic", "keys", ">physical offset"),
-            (
-                (
-                    format_time(timed.unit.due),
-                    timed.state,
-                    one_line(timed.real_topic or "-", _NAME_WIDTH),
-                    one_line(" ".join(timed.message.keys if timed.message else ()), _NAME_WIDTH),
-                    f"{timed.unit.physical_offset:,}",
-                )
-                for timed in units
-            ),
-        )
-    else:
-        nothing = "No message in the timer." if take_all else "No message waits."
-        click.echo(nothing if key is None else "No message in the timer has this key.")
+    nothing = "No message in the timer." if take_all else "No message waits."
+    nothing = nothing if key is None else "No message in the timer has this key."
+    _print_list(_TIMED, units, layout, nothing)
     return _exit_code(units, timers.damage)
+
+
+_TIMED = (
+    _Column("due", attrgetter("unit.due"), "due (UTC)", format_time),
+    _Column("state", attrgetter("state"), "state"),
+    _Column("topic", attrgetter("real_topic"), "topic", _name),
+    _Column(
+        "keys", lambda timed: timed.message and timed.message.keys, "keys",
+        lambda keys: one_line(" ".join(keys or ()), _NAME_WIDTH),
+    ),
+    _Column("unique_key", lambda timed: timed.message and timed.message.unique_key),
+    _Column("queue_offset", lambda timed: timed.message and timed.message.queue_offset),
+    _Column("physical_offset", attrgetter("unit.physical_offset"), ">physical offset", _number),
+)  # fmt: skip
 
 
 @state_command.command(
@@ -295,11 +296,10 @@ def _timer(store: str, take_all: bool, key: str | None, as_json: bool, **opening
     epilog="\b\nExamples:\n  reput state popped /data/store\n  reput state popped /data/store --all --format jsonl",
 )
 @read_store_argument
-@click.option(
+@flag(
     "--all",
+    "Also list acknowledged messages, and revived messages that were popped again.",
     "take_all",
-    is_flag=True,
-    help="Also list acknowledged messages, and revived messages that were popped again.",
 )
 @reader_options
 @report_format("jsonl", "Output format; jsonl has one pop per line.")
@@ -379,7 +379,7 @@ def _faults(store: str, as_json: bool, **opening: Any) -> int:
 @read_store_argument
 @click.option("--topic", metavar="NAME", help="Only this topic.")
 @click.option("--queue-id", type=int, metavar="N", help="Only this queue of each topic.")
-@click.option("--latest", is_flag=True, help="Only the newest message of each key.")
+@flag("--latest", "Only the newest message of each key.")
 @message_options
 @reader_options
 def _compacted(
@@ -426,7 +426,7 @@ def _compacted(
 @store_argument
 @click.option("--topic", metavar="NAME", help="Messages of this topic.")
 @click.option("--key", metavar="KEY", help="Messages that have this key; needs --topic.")
-@click.option("--scan", is_flag=True, help="Compare every message of the topic with --key.")
+@flag("--scan", "Compare every message of the topic with --key.")
 @click.option("--queue-id", type=int, metavar="N", help="Messages of this queue of --topic.")
 @click.option("--offset", type=int, metavar="N", help="First queue offset.  [default: the first]")
 @click.option("--lines", "-n", type=int, metavar="N", help="Maximum number of messages.")
@@ -457,7 +457,9 @@ def _tiered(
         raise UsageError("--topic needs --key or --queue-id")
     tiered = TieredStore(store)
     if topic is None:
-        return _list_tiered(tiered.queues(), layout)
+        queues = tiered.queues()
+        _print_list(_TIERED, queues, layout, "")
+        return _exit_code(queues)
     show = record_printer(layout, csv_safe)
     if key is not None:
         records = tiered.query(topic, key, scan)[:lines]
@@ -472,28 +474,10 @@ def _tiered(
     return _exit_code(records, tiered.damage)
 
 
-def _list_tiered(queues: Sequence[TieredQueue], layout: str) -> int:
-    if layout != "text":
-        rows = [
-            {
-                "topic": queue.topic, "queue_id": queue.queue_id, "first": queue.min_offset,
-                "end": queue.max_offset, "bytes": queue.log.stop - queue.log.start,
-            }
-            for queue in queues
-        ]  # fmt: skip
-        print_csv(rows) if layout == "csv" else print_json_lines(rows)
-        return _exit_code(queues)
-    print_rows(
-        ("topic", ">queue", ">first", ">end", ">bytes"),
-        (
-            (
-                one_line(queue.topic, _NAME_WIDTH),
-                f"{queue.queue_id:,}",
-                f"{queue.min_offset:,}",
-                f"{queue.max_offset:,}",
-                f"{queue.log.stop - queue.log.start:,}",
-            )
-            for queue in queues
-        ),
-    )
-    return _exit_code(queues)
+_TIERED = (
+    _Column("topic", attrgetter("topic"), "topic", _name),
+    _Column("queue_id", attrgetter("queue_id"), ">queue", _number),
+    _Column("first", attrgetter("min_offset"), ">first", _number),
+    _Column("end", attrgetter("max_offset"), ">end", _number),
+    _Column("bytes", lambda queue: queue.log.stop - queue.log.start, ">bytes", _number),
+)

@@ -25,8 +25,8 @@ from reput.cli import (
     answer_stores,
     archived_stores_argument,
     code_of,
-    complete_topics,
     config_options,
+    flag,
     given_config,
     queue_entries_option,
     reader_options,
@@ -37,6 +37,7 @@ from reput.cli import (
     runner_options,
     split_logs_option,
     stores_argument,
+    topic_option,
     warn,
 )
 from reput.engine.stores import open_named, over_stores
@@ -162,12 +163,7 @@ def stats_command(
 @click.option(
     "--id", "--message", "message_id", metavar="ID", help="Offset message id, or unique key."
 )
-@click.option(
-    "--topic",
-    metavar="T",
-    shell_complete=complete_topics,
-    help="Topic in which to look for the key.  [default: all]",
-)
+@topic_option("Topic in which to look for the key.  [default: all]")
 @click.option(
     "--limit",
     "most_messages",
@@ -259,7 +255,7 @@ def trace_command(
 @_page_option(required=True)
 @config_options
 @queue_entries_option
-@click.option("--quick", is_flag=True, help="Check names, sizes, headers, ends and samples only.")
+@flag("--quick", "Check names, sizes, headers, ends and samples only.")
 @resume_option
 @runner_options
 def report_command(

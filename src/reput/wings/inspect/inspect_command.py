@@ -14,6 +14,7 @@ from reput.cli import (
     config_options,
     console,
     emit,
+    flag,
     report_format,
     split_logs_option,
     warn,
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 @click.argument("path", metavar="PATH", type=click.Path(readable=False), callback=split_logs_option)
 @click.argument("queue", metavar="[TOPIC/QUEUE]", required=False)
 @config_options
-@click.option("--slots", is_flag=True, help="Print the used slots of an IndexFile.")
-@click.option("--items", is_flag=True, help="Print the items of an IndexFile.")
+@flag("--slots", "Print the used slots of an IndexFile.")
+@flag("--items", "Print the items of an IndexFile.")
 @click.option("--chain", metavar="TOPIC#KEY", help="Print the chain of a key, newest first.")
 @click.option(
     "--entries", metavar="FROM-TO", help="Print the entries of a queue: queue offsets, inclusive."

@@ -25,6 +25,7 @@ from reput.wings.serve.remoting.bodies import decode_body, queue_as_json, queue_
 from reput.wings.serve.remoting.commands import (
     Command,
     FieldError,
+    Refusal,
     ResponseCode,
     encode_body,
     request,
@@ -73,8 +74,7 @@ class Administering:
     @answers(RequestCode.UPDATE_AND_CREATE_TOPIC)
     def _update_topic(self, request: Command, peer: Peer) -> Answer:
         topic = request.text("topic")
-        if (refused := self._bad_topic(request, topic)) is not None:
-            return refused
+        self._check_changeable(topic)
         read, write = request.int32("readQueueNums"), request.int32("writeQueueNums")
         most, perm = self._broker.limits.topic_queues, request.int32("perm")
         if not 0 <= min(read, write) <= max(read, write) <= most:
@@ -105,29 +105,27 @@ class Administering:
 
         return InThread(work)
 
-    def _bad_topic(self, request: Command, topic: str) -> Command | None:
-        """Return the answer that refuses a change of an invalid or internal topic, else None."""
+    def _check_changeable(self, topic: str) -> None:
+        """Raise Refusal if a topic is invalid or internal."""
         code = ResponseCode.INVALID_PARAMETER if self._broker.is_five else ResponseCode.SYSTEM_ERROR
         try:
             check_name(topic, "topic")
         except NameRefusedError as error:
-            return request.answer(code, str(error))
+            raise Refusal(str(error), code) from None
         if self._broker.topics.is_internal(topic):
-            return request.answer(code, f"The topic[{topic}] is conflict with system topic.")
-        return None
+            raise Refusal(f"The topic[{topic}] is conflict with system topic.", code)
 
     @answers(RequestCode.DELETE_TOPIC_IN_BROKER)
     def _delete_topic(self, request: Command, peer: Peer) -> Answer:
         topic = request.text("topic")
-        if (refused := self._bad_topic(request, topic)) is not None:
-            return refused
+        self._check_changeable(topic)
 
         def work() -> Command:
             broker = self._broker
             # Wait, so that the recorded ends of the queues include all messages that were sent before the deletion.
             if not broker.wait_dispatched(timeout_s=_PATIENCE_S):
                 remark = f"{broker.name} dispatches messages of the topic; try again"
-                return request.answer(ResponseCode.SYSTEM_BUSY, remark)
+                raise Refusal(remark, ResponseCode.SYSTEM_BUSY)
             broker.delete_topic(topic)
             broker.topics.save()
             broker.offsets.save()
@@ -200,7 +198,7 @@ class Administering:
             return self._reset_in_broker(request, topic, group, config)
         if config is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
-            return request.answer(ResponseCode.SYSTEM_ERROR, remark)
+            raise Refusal(remark)
         return self._have_reset(request, group, config)
 
     def _have_reset(self, call: Command, group: str, config: TopicConfig) -> Answer:
@@ -214,8 +212,7 @@ class Administering:
             for queue_id in range(config.write_queues):
                 committed = offsets.committed(group, topic, queue_id)
                 if committed is None:
-                    remark = f"THe consumer group <{group}> not exist"
-                    return call.answer(ResponseCode.SYSTEM_ERROR, remark)
+                    raise Refusal(f"THe consumer group <{group}> not exist")
                 offset = self._offset_at(topic, queue_id, timestamp)
                 if not is_forced and offset >= committed:
                     offset = committed
@@ -247,9 +244,8 @@ class Administering:
         if config is None:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
         if not self._broker.subscriptions.has_config(group):
-            return request.answer(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
-            )
+            remark = f"Group {group} does not exist"
+            raise Refusal(remark, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
         queue_id, timestamp = request.int32("queueId", -1), request.int64("timestamp")
         offset = request.int64("offset", -1)
         if queue_id >= max(config.read_queues, config.write_queues):
@@ -264,8 +260,7 @@ class Administering:
                 least = self._broker.min_offset(topic, number, check=False)
                 most = self._broker.max_offset(topic, number)
                 if not least <= to <= most + 1:
-                    remark = f"Target offset {to} not in consume queue range [{least}-{most}]"
-                    return request.answer(ResponseCode.SYSTEM_ERROR, remark)
+                    raise Refusal(f"Target offset {to} not in consume queue range [{least}-{most}]")
                 offsets_by_queue[MessageQueue(topic, self._broker.name, number)] = to
             if not offsets_by_queue:
                 return request.answer(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
@@ -328,8 +323,7 @@ class ClientQueries:
         wanted_id = (call.optional_text("clientAddr") or "").strip()
         everybody = asked_members(self._broker, group)
         if not everybody:
-            remark = f"No Any Consumer online in the consumer group: [{group}]"
-            return call.answer(ResponseCode.SYSTEM_ERROR, remark)
+            raise Refusal(f"No Any Consumer online in the consumer group: [{group}]")
         members = [member for member in everybody if wanted_id in ("", member.client_id)]
         later, tables, pending = Later(), dict[str, bytes](), len(members)
         most_bytes = self._broker.limits.body_bytes

@@ -56,6 +56,14 @@ class FieldError(RemotingError):
     """A field of a request is missing or has the wrong type. The request fails, but the connection stays."""
 
 
+class Refusal(RemotingError):
+    """A request is refused with a code. Requests that fail for other errors are answered with SYSTEM_ERROR as well."""
+
+    def __init__(self, remark: str, code: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
+        super().__init__(remark)
+        self.code = code
+
+
 class Command(msgspec.Struct):
     """A request, or an answer to one.
 

@@ -30,6 +30,7 @@ from reput.wings.serve.remoting.bodies import decode_body, objects_of, queue_as_
 from reput.wings.serve.remoting.commands import (
     Command,
     FieldError,
+    Refusal,
     ResponseCode,
     encode_body,
     request,
@@ -155,8 +156,7 @@ class Consuming:
                 except (UsageError, LimitError) as error:
                     return request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
                 return request.answer()
-            remark = f"The broker does not support consumer to filter message by {kind}"
-            return request.answer(ResponseCode.SYSTEM_ERROR, remark)
+            raise Refusal(f"The broker does not support consumer to filter message by {kind}")
         return request.answer()
 
     @answers(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
@@ -164,8 +164,7 @@ class Consuming:
         group = request.text("consumerGroup")
         consumers = self._broker.groups.consumer_group(group)
         if consumers is None or not consumers.clients:
-            remark = f"no consumer for this group, {group}"
-            return request.answer(ResponseCode.SYSTEM_ERROR, remark)
+            raise Refusal(f"no consumer for this group, {group}")
         clients = list(consumers.clients.values())
 
         def work() -> Command:
@@ -189,10 +188,8 @@ class Consuming:
         def work() -> Command:
             if self._begins_at_zero(topic, queue_id):
                 return request.answer(fields={"offset": "0"})
-            return request.answer(
-                ResponseCode.QUERY_NOT_FOUND,
-                "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
-            )
+            remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+            raise Refusal(remark, ResponseCode.QUERY_NOT_FOUND)
 
         return InThread(work)
 
@@ -217,9 +214,7 @@ class Consuming:
         if config is None:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if not 0 <= queue_id < max(config.read_queues, config.write_queues):
-            return request.answer(
-                ResponseCode.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic:[{topic}]"
-            )
+            raise Refusal(f"queueId[{queue_id}] is illegal, topic:[{topic}]")
         if self._broker.offsets.is_reset(group, topic, queue_id):
             return request.answer(remark="Offset has been previously reset")
         self._broker.offsets.commit(group, topic, queue_id, offset)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from reput.errors import ReputError
 from reput.format.host import Host
-from reput.wings.serve.remoting.commands import Command, ResponseCode
+from reput.wings.serve.remoting.commands import Command, Refusal, ResponseCode
 from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.rights import AccessError
 
@@ -135,8 +135,11 @@ def answer_with(handlers: Mapping[int, Handler], request: Command, peer: Peer) -
 def failed(request: Command, error: BaseException) -> Command:
     """Return the answer to a failed request, with the reason.
 
-    The code is never QUERY_NOT_FOUND or PULL_NOT_FOUND: clients would conclude that there is no offset or message.
+    Only a `Refusal` has the code QUERY_NOT_FOUND or PULL_NOT_FOUND, from which clients conclude that there is no offset
+    or message.
     """
+    if isinstance(error, Refusal):
+        return request.answer(error.code, str(error))
     if isinstance(error, AccessError):
         return request.answer(ResponseCode.NO_PERMISSION, str(error))
     if isinstance(error, ReputError):

@@ -7,7 +7,7 @@ from typing import Any
 from reput.format.host import Host
 from reput.wings.serve.broker.broker import MASTER_ID, Cluster, ServedBroker
 from reput.wings.serve.broker.topics import TopicConfig
-from reput.wings.serve.remoting.commands import Command, ResponseCode
+from reput.wings.serve.remoting.commands import Command, Refusal, ResponseCode
 from reput.wings.serve.remoting.handling import Answer, InThread, Peer, answers
 from reput.wings.serve.remoting.requests import RequestCode
 
@@ -63,10 +63,8 @@ class NameServer:
             if (config := broker.topics.get(topic)) is not None
         ]
         if not routes:
-            return request.answer(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"No topic route info in name server for the topic: {topic}",
-            )
+            remark = f"No topic route info in name server for the topic: {topic}"
+            raise Refusal(remark, ResponseCode.TOPIC_NOT_EXIST)
         content = {
             "brokerDatas": [self._broker_data(port, broker, peer) for port, broker, _ in routes],
             "filterServerTable": {},
@@ -117,9 +115,8 @@ class NameServer:
         value = self._cluster.values.get(namespace).get(key)
         if value is not None:
             return request.answer(fields={"value": value})
-        return request.answer(
-            ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}"
-        )
+        remark = f"No config item, Namespace: {namespace} Key: {key}"
+        raise Refusal(remark, ResponseCode.QUERY_NOT_FOUND)
 
     @answers(RequestCode.GET_KVLIST_BY_NAMESPACE)
     def _values(self, request: Command, peer: Peer) -> Command:
@@ -127,9 +124,7 @@ class NameServer:
         table = self._cluster.values.get(namespace)
         if table:
             return request.answer_json({"table": table})
-        return request.answer(
-            ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
-        )
+        raise Refusal(f"No config item, Namespace: {namespace}", ResponseCode.QUERY_NOT_FOUND)
 
     def _broker_data(self, port: int, broker: ServedBroker, peer: Peer) -> dict[str, Any]:
         return {

@@ -19,7 +19,7 @@ from reput.wings.serve.broker.broker import MASTER_ID, ServedBroker
 from reput.wings.serve.broker.groups import TAG_TYPE
 from reput.wings.serve.broker.limits import LimitError, NameRefusedError
 from reput.wings.serve.broker.sql_filter import SQL_TYPE, Matcher
-from reput.wings.serve.remoting.commands import Command, ResponseCode
+from reput.wings.serve.remoting.commands import Command, Refusal, ResponseCode
 from reput.wings.serve.remoting.consuming import check_expression
 from reput.wings.serve.remoting.handling import Answer, InThread, Later, Peer, answers
 from reput.wings.serve.remoting.requests import RequestCode
@@ -38,14 +38,6 @@ _OUTCOMES = {
     PullStatus.OFFSET_TOO_SMALL: (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL"),
     PullStatus.OFFSET_TOO_LARGE: (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY"),
 }
-
-
-class _Refused(Exception):
-    """Raised to refuse a pull with this answer."""
-
-    def __init__(self, answer: Command) -> None:
-        super().__init__()
-        self.answer = answer
 
 
 class _Pull(NamedTuple):
@@ -162,10 +154,7 @@ class Pulling:
     @answers(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def _pull(self, request: Command, peer: Peer) -> Answer:
         sys_flag = request.int32("sysFlag")
-        try:
-            pull = self._parse(request, sys_flag)
-        except _Refused as refused:
-            return refused.answer
+        pull = self._parse(request, sys_flag)
         if (redirect := self._redirect(pull)) is not None:
             return redirect
         if sys_flag & _COMMITS:
@@ -255,17 +244,16 @@ class Pulling:
         queue_id = request.int32("queueId")
         config = self._broker.topics.get(topic)
         if not self._broker.subscriptions.get(group).may_consume:
-            remark = f"subscription group no permission, {group}"
-            raise _Refused(request.answer(ResponseCode.NO_PERMISSION, remark))
+            raise Refusal(f"subscription group no permission, {group}", ResponseCode.NO_PERMISSION)
         if config is None:
             remark = f"topic[{topic}] not exist, apply first please!"
-            raise _Refused(request.answer(ResponseCode.TOPIC_NOT_EXIST, remark))
+            raise Refusal(remark, ResponseCode.TOPIC_NOT_EXIST)
         if not config.is_readable:
             remark = f"the topic[{topic}] pulling message is forbidden"
-            raise _Refused(request.answer(ResponseCode.NO_PERMISSION, remark))
+            raise Refusal(remark, ResponseCode.NO_PERMISSION)
         if not 0 <= queue_id < config.read_queues:
             remark = f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{config.read_queues}]"
-            raise _Refused(request.answer(ResponseCode.SYSTEM_ERROR, remark))
+            raise Refusal(remark)
         tags, matches = self._filter(request, group, topic, sys_flag)
         offset, floor = request.int64("queueOffset"), self._broker.topics.floor(topic, queue_id)
         return _Pull(request, group, topic, queue_id, offset, tags, matches, floor)
@@ -273,37 +261,35 @@ class Pulling:
     def _filter(
         self, request: Command, group: str, topic: str, sys_flag: int
     ) -> tuple[str | None, Matcher | None]:
-        """Return the requested tags, or a filter. Raises _Refused for an invalid expression."""
+        """Return the requested tags, or a filter. Raises Refusal for an invalid expression."""
         if sys_flag & _HAS_SUBSCRIPTION:
             kind = request.optional_text("expressionType")
             expression = request.optional_text("subscription")
         else:
             if self._broker.groups.consumer_group(group) is None:
                 remark = "the consumer's group info not exist"
-                raise _Refused(request.answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark))
+                raise Refusal(remark, ResponseCode.SUBSCRIPTION_NOT_EXIST)
             subscription_data = self._broker.groups.subscription(group, topic)
             if subscription_data is None:
                 remark = "the consumer's subscription not exist"
-                raise _Refused(request.answer(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark))
+                raise Refusal(remark, ResponseCode.SUBSCRIPTION_NOT_EXIST)
             if subscription_data.version < request.int64("subVersion"):
                 remark = "the consumer's subscription not latest"
-                raise _Refused(request.answer(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark))
+                raise Refusal(remark, ResponseCode.SUBSCRIPTION_NOT_LATEST)
             kind, expression = subscription_data.expression_type, subscription_data.expression
         if expression is not None and len(expression) > self._broker.limits.expression_chars:
             remark = (
                 f"the expression is longer than {self._broker.limits.expression_chars} characters"
             )
-            raise _Refused(request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark))
+            raise Refusal(remark, ResponseCode.SUBSCRIPTION_PARSE_FAILED)
         if kind == SQL_TYPE and self._broker.has_sql_filters:
             try:
                 return None, check_expression(self._broker, expression or "")
             except UsageError as error:
                 remark = f"parse the consumer's subscription failed: {error}"
-                refused = request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
-                raise _Refused(refused) from None
+                raise Refusal(remark, ResponseCode.SUBSCRIPTION_PARSE_FAILED) from None
         if kind not in (None, "", TAG_TYPE):
-            remark = f"The broker does not support consumer to filter message by {kind}"
-            raise _Refused(request.answer(ResponseCode.SYSTEM_ERROR, remark))
+            raise Refusal(f"The broker does not support consumer to filter message by {kind}")
         return expression, None
 
     def _at_once(self, pull: _Pull) -> Command | None:

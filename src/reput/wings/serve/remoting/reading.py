@@ -17,7 +17,7 @@ from reput.format.commit_log import decode
 from reput.format.index_file import KEY_TYPE, TAG_TYPE, UNIQUE_TYPE, tag_key
 from reput.format.java_integer import parse_int64
 from reput.wings.serve.broker.broker import ServedBroker
-from reput.wings.serve.remoting.commands import Command, FieldError, ResponseCode
+from reput.wings.serve.remoting.commands import Command, FieldError, Refusal, ResponseCode
 from reput.wings.serve.remoting.handling import Answer, InThread, Peer, answers
 from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.rights import AccessError
@@ -110,9 +110,7 @@ class Reading:
             # A client cannot see that an answer is incomplete, so the request fails.
             if not result.is_complete:
                 lost = result.coverage.unreadable[0]
-                return request.answer(
-                    ResponseCode.SYSTEM_ERROR, f"the answer is incomplete: {lost}"
-                )
+                raise Refusal(f"the answer is incomplete: {lost}")
             newest = result.records[0].message() if result.records else None
             return self._records(
                 request,
@@ -149,9 +147,7 @@ class Reading:
             try:
                 record = self._store.get_record(offset)
             except MessageNotFoundError:
-                return request.answer(
-                    ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
-                )
+                raise Refusal(f"can not find message by the offset, {offset}") from None
             if not request.rights.is_free:
                 message = decode(record)
                 if not self._broker.is_own_record(message, offset):
@@ -228,9 +224,7 @@ class Reading:
                     end = queue.max_queue_offset()
                     begin = queue.min_queue_offset(reader.begin_offset())
                 except MessageNotFoundError:
-                    return request.answer(
-                        ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!"
-                    )
+                    raise Refusal(f"{queue_id}@{topic} is not exist!") from None
                 if not begin <= index < end:
                     return request.answer(
                         remark=f"Index {index} of {queue_id}@{topic} is not exist!"

@@ -43,7 +43,7 @@ from reput.wings.serve.broker.sending import (
 )
 from reput.wings.serve.broker.timers import RECALL_BODY, RecallHandle, recalling
 from reput.wings.serve.broker.transactions import TransactionError, queue_of_prepared
-from reput.wings.serve.remoting.commands import Command, FieldError, ResponseCode, request
+from reput.wings.serve.remoting.commands import Command, FieldError, Refusal, ResponseCode, request
 from reput.wings.serve.remoting.handling import (
     Answer,
     Handler,
@@ -306,10 +306,10 @@ class Sending:
         topic, code = request.text("topic"), ResponseCode.ILLEGAL_OPERATION
         if not self._broker.is_five:
             remark = " request type 370 not supported"
-            return request.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            raise Refusal(remark, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
         if self._broker.topics.get(topic) is None:
             remark = f"recall failed, the topic[{topic}] not exist"
-            return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark)
+            raise Refusal(remark, ResponseCode.TOPIC_NOT_EXIST)
         try:
             handle = RecallHandle.decode(request.text("recallHandle"))
         except ValueError as error:
@@ -416,9 +416,7 @@ class Sending:
             try:
                 original = self._written.store.get(offset)
             except StoreError:
-                return request.answer(
-                    ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
-                )
+                raise Refusal(f"look message by offset failed, {offset}") from None
             if not (request.rights.is_free or self._broker.is_own_record(original, offset)):
                 raise AccessError(f"no message begins at the offset {offset}")
             if not request.rights.may_read(original):
@@ -503,10 +501,8 @@ def refusals(broker: ServedBroker) -> dict[int, Handler]:
     """Return handlers that refuse sends, by request code. A broker with a read-only store uses them."""
 
     def refuse(request: Command, peer: Peer) -> Command:
-        return request.answer(
-            ResponseCode.NO_PERMISSION,
-            f"the broker[{broker.name}] sending message is forbidden: its store is only read",
-        )
+        remark = f"the broker[{broker.name}] sending message is forbidden: its store is only read"
+        raise Refusal(remark, ResponseCode.NO_PERMISSION)
 
     # Only 5.3 brokers know RECALL_MESSAGE, and their clients expect to hear that it is not supported.
     return dict.fromkeys(codes_of(Sending) - {RequestCode.RECALL_MESSAGE}, refuse)
@@ -533,6 +529,8 @@ def _not_put(request: Command, error: BaseException) -> Command:
 
 def _refused(request: Command, error: ReputError) -> Command:
     """Return the answer to a refused or failed send, with the broker's code."""
+    if isinstance(error, Refusal):
+        return request.answer(error.code, str(error))
     code = ResponseCode.SYSTEM_ERROR
     if isinstance(error, NoSuchTopicError):
         code = ResponseCode.TOPIC_NOT_EXIST

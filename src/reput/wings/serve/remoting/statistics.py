@@ -22,7 +22,7 @@ from reput.wings.serve.broker.limits import LimitError, check_name
 from reput.wings.serve.broker.locks import MessageQueue
 from reput.wings.serve.broker.topics import PERM_READ, PERM_WRITE
 from reput.wings.serve.remoting.bodies import queue_as_json, queue_map
-from reput.wings.serve.remoting.commands import VERSION, Command, ResponseCode, encode_body
+from reput.wings.serve.remoting.commands import VERSION, Command, Refusal, ResponseCode, encode_body
 from reput.wings.serve.remoting.handling import Answer, InThread, Peer, answers
 from reput.wings.serve.remoting.requests import RequestCode
 from reput.wings.serve.remoting.rights import PUB, SUB
@@ -44,8 +44,7 @@ class Statistics:
         topic = request.text("topic")
         config = self._broker.topics.get(topic)
         if config is None:
-            remark = f"No topic in this broker. topic: {topic}"
-            return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark)
+            raise Refusal(f"No topic in this broker. topic: {topic}", ResponseCode.TOPIC_NOT_EXIST)
         return request.answer_json({"attributes": {}, **config.as_json()})
 
     @answers(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
@@ -151,8 +150,7 @@ class Statistics:
         name, key = request.text("statsName"), request.text("statsKey")
         rates = self._broker.counters.rates(name, key, self._broker.cluster)
         if rates is None:
-            remark = f"The stats <{name}> <{key}> not exist"
-            return request.answer(ResponseCode.SYSTEM_ERROR, remark)
+            raise Refusal(f"The stats <{name}> <{key}> not exist")
         content = {
             field: {"sum": rate.sum, "tps": rate.tps, "avgpt": rate.average}
             for field, rate in zip(("statsMinute", "statsHour", "statsDay"), rates, strict=True)
@@ -383,9 +381,8 @@ class Statistics:
         group = request.text("consumerGroup")
         consumers = self._broker.groups.consumer_group(group)
         if consumers is None:
-            return request.answer(
-                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online"
-            )
+            remark = f"the consumer group[{group}] not online"
+            raise Refusal(remark, ResponseCode.CONSUMER_NOT_ONLINE)
         clients, subscriptions = list(consumers.clients.values()), consumers.subscriptions
 
         def work() -> Command:
@@ -408,9 +405,7 @@ class Statistics:
         group = request.text("producerGroup")
         producers = self._broker.groups.producers(group)
         if not producers:
-            return request.answer(
-                ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist"
-            )
+            raise Refusal(f"the producer group[{group}] not exist")
 
         def work() -> Command:
             return request.answer_json({"connectionSet": list(map(_connection, producers))})
