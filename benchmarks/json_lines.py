@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.generate import MESSAGE_BYTES, records, write_store
 from benchmarks.result import Figure, best_of
 from reput import open_store
-from reput.engine.messages.json_codec import message_line
+from reput.engine.messages.codec import message_line
 from reput.engine.messages.message_lines import log_lines
 from reput.engine.messages.put_lines import LinesPut
 from reput.format.commit_log import decode

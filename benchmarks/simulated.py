@@ -22,7 +22,7 @@ from benchmarks.result import Figure
 from reput.base.config import StoreConfig
 from reput.core.log.dispatch_batch import DispatchBatch, Queue
 from reput.core.log.files import CommitLogFile
-from reput.engine.rebuild.batch_file import BatchFileWriter
+from reput.engine.rebuild.batch_file import BatchFileWriter, new_runs
 from reput.engine.rebuild.driver import rebuild_store
 from reput.engine.rebuild.index_layout import IndexFileTask
 from reput.engine.rebuild.queue_plan import (
@@ -34,7 +34,6 @@ from reput.engine.rebuild.queue_plan import (
     plan_queues,
     write_plan,
 )
-from reput.engine.rebuild.queue_runs import new_runs
 from reput.engine.rebuild.scan_split import ScanTask
 from reput.engine.rebuild.splits import SplitSummary
 from reput.engine.rebuild.write_files import IndexFileWritten, QueuesWritten, WriteJob, index_part

@@ -14,7 +14,7 @@ from fuzz.allowed import allowed
 from fuzz.patches import MAX_BYTES, PatchedStore, patch_seeds
 from reput.cli import query, query_view, show  # noqa: F401  imported now, to be instrumented
 from reput.cli.main import cli
-from reput.engine.messages import json_codec  # noqa: F401  likewise
+from reput.engine.messages import codec  # noqa: F401  likewise
 
 
 class Target:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND, WRONG_USE
-from reput.engine.messages.json_codec import message_fields
+from reput.engine.messages.codec import message_fields
 from reput.engine.stores import open_store
 from tests.cli.running import one_line, reput
 from tests.golden.stores import GoldenStore, TornCase

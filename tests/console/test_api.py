@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 import reput
-from reput.engine.messages.json_codec import message_fields
+from reput.engine.messages.codec import message_fields
 from reput.wings.console.volume import volume_of_topic
 from tests.cli.running import reput as command
 from tests.console.serving import console, lines_of

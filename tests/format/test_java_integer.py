@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reput.format.java_integer import (
+from reput.format.java_string import (
     DIGIT_ZEROS,
     decimal_number,
     parse_int32,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from reput.core.log.dispatch_batch import DispatchBatch, Queue
-from reput.engine.rebuild.batch_file import BatchFileWriter, read_batches
-from reput.engine.rebuild.queue_runs import new_runs
+from reput.engine.rebuild.batch_file import BatchFileWriter, new_runs, read_batches
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.io.writer import FileWriter
 from reput.kernels.jit import new_rows

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from reput.engine.messages.arrays import BATCH_BYTES
+from reput.engine.messages.schema import BATCH_BYTES
 from reput.errors import UsageError
 from reput.wings.lakes.body_shape import MOST_COLUMNS, BodyShape
 from reput.wings.lakes.json_inference import MOST_LEVELS, ShapeInference

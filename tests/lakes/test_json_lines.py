@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reput.engine.messages.json_codec import message_line
+from reput.engine.messages.codec import message_line
 from reput.engine.messages.message_lines import log_lines
 from reput.errors import StoreAccessError, StoreChangedError, UsageError
 from reput.format.commit_log import decode

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.engine.messages.json_codec import message_fields, message_line
+from reput.engine.messages.codec import message_fields, message_line
 from reput.engine.messages.json_lines import Block, LineError, read_message, read_messages
 from reput.engine.writer.put.message import Message, properties_string
 from reput.format.commit_log import body_crc

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reput.engine.messages.json_codec import message_line
+from reput.engine.messages.codec import message_line
 from reput.engine.messages.json_lines import LineError, read_message
 from reput.engine.messages.put_lines import LineColumns
 from reput.engine.writer.put.columns import BORN_NOW, PutColumns

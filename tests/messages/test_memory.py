@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from reput.engine.messages.arrays import BATCH_BYTES
+from reput.engine.messages.schema import BATCH_BYTES
 from reput.engine.tables.read import RangeBatches
 from reput.format import bodies
 from tests.oracle.forge import RecordFields, forge_log, write_store

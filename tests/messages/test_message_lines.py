@@ -13,7 +13,7 @@ from reput.core.log.reader import CommitLogReader
 from reput.core.log.record import LocatedRecord
 from reput.core.log.sources import StoreLog
 from reput.core.log.walk import LogWalk
-from reput.engine.messages.json_codec import message_line
+from reput.engine.messages.codec import message_line
 from reput.engine.messages.message_lines import log_lines, record_lines
 from reput.format.commit_log import BODY_CRC_POSITION, MessageExt, decode, encode, locate
 from reput.format.host import Host

@@ -7,8 +7,8 @@ import pytest
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import StoreLog
 from reput.core.log.walk import LogWalk
-from reput.engine.messages import json_codec
-from reput.engine.messages.json_codec import RecordLines, message_line
+from reput.engine.messages import codec
+from reput.engine.messages.codec import RecordLines, message_line
 from tests.golden.stores import GoldenStore
 
 
@@ -16,8 +16,8 @@ from tests.golden.stores import GoldenStore
 def test_few_and_many(
     few_in_all: int, golden: Callable[[str], GoldenStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_codec, "_FEW_IN_ALL", few_in_all)
-    monkeypatch.setattr(json_codec, "_KERNELS", "not loaded")
+    monkeypatch.setattr(codec, "_FEW_IN_ALL", few_in_all)
+    monkeypatch.setattr(codec, "_KERNELS", "not loaded")
     log = CommitLogReader(StoreLog(golden("basic").path))
     found = list(LogWalk(log, log.min_offset))[:400]
     expected = b"".join(message_line(record.message()) + b"\n" for record in found)

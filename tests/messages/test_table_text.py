@@ -18,8 +18,7 @@ from reput.base.visible_json import _INVISIBLE, indented, json_text
 from reput.core.log.reader import CommitLogReader
 from reput.core.log.sources import StoreLog
 from reput.core.log.walk import LogWalk
-from reput.engine.messages.csv_text import csv_line, message_cells
-from reput.engine.messages.json_codec import message_fields
+from reput.engine.messages.codec import csv_line, message_cells, message_fields
 from reput.engine.messages.table_text import csv_names, csv_rows, json_rows
 from reput.format.commit_log import SYS_FLAG_COMPRESSED
 from reput.format.message_fields import CSV_NAMES

@@ -10,7 +10,7 @@ from reput.cli.main import in_options
 from reput.engine.stores import runners
 from reput.engine.stores.runners import INSTALL_SPARK, SMALL_BYTES, Chosen
 from reput.errors import UsageError
-from reput.io.anchors import AnchoredRunner
+from reput.io.staged import AnchoredRunner
 
 NEITHER = Chosen()
 

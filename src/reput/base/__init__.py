@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from reput.base.lazy import face as face
-from reput.base.lazy import late as late
-from reput.base.lazy import offers as offers
-from reput.base.lazy import require as require
+from reput.base.python import Closing as Closing
+from reput.base.python import face as face
+from reput.base.python import late as late
+from reput.base.python import offers as offers
+from reput.base.python import require as require
 
 if TYPE_CHECKING:
     from reput.base.arguments import Time as Time
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from reput.base.clock import parse_duration as parse_duration
     from reput.base.clock import parse_time as parse_time
     from reput.base.clock import table_time as table_time
-    from reput.base.closing import Closing as Closing
     from reput.base.config import INDEX_SETTINGS as INDEX_SETTINGS
     from reput.base.config import LOG_SETTING as LOG_SETTING
     from reput.base.config import QUEUE_SETTINGS as QUEUE_SETTINGS

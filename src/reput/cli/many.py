@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,10 +12,12 @@ from reput import cli
 from reput.base import Report, Severity
 from reput.cli.main import DAMAGED, FOUND, UNREAD, WARNED
 from reput.cli.options import GivenStores
-from reput.cli.output import print_json_lines, stderr_is_terminal
+from reput.cli.output import print_json_lines
 from reput.engine import stores as engine_stores
-from reput.engine.stores import NamedStore
 from reput.errors import UsageError
+
+if TYPE_CHECKING:
+    from reput.engine.stores import NamedStore
 
 MONITORING = ("nagios", "prometheus")
 
@@ -42,14 +43,6 @@ limit_option = click.option(
     metavar="SECONDS",
     help="Longest time for one of several stores; a store that takes longer is not read.",
 )
-
-
-def stores_bar(stores: int) -> AbstractContextManager[Callable[[object], None]]:
-    """Return a bar on stderr that counts finished stores; without a terminal, a stand-in that prints nothing."""
-    if not stderr_is_terminal():
-        # Do not draw a bar: importing the library `rich`, which draws it, takes as long as searching dozens of stores.
-        return nullcontext(lambda answer: None)
-    return cli.StoresBar(stores)
 
 
 def code_of(severity: Severity | None, fail_on: str = "warning") -> int:

@@ -23,9 +23,8 @@ from reput.base import (
     printable,
 )
 from reput.cli.output import CHARSET
-from reput.core import StoreLog, facts_of, split_logs, with_archive, with_logs
+from reput.core import split_logs, with_archive, with_logs
 from reput.engine import stores as engine_stores
-from reput.engine.stores import NamedStore
 from reput.errors import UsageError
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
@@ -37,6 +36,7 @@ from reput.io import Location, storage_of
 
 if TYPE_CHECKING:
     from reput.cli.formats import Machine
+    from reput.engine.stores import NamedStore
     from reput.engine.writer import WritableStore
 
 FORMATS = ("text", "json", "jsonl", "csv")
@@ -148,7 +148,7 @@ def listed_in(fleet: str | None) -> list[NamedStore]:
 
     Raises UsageError, StoreNotFoundError, StoreAccessError.
     """
-    return [] if fleet is None else NamedStore.read(fleet)
+    return [] if fleet is None else engine_stores.NamedStore.read(fleet)
 
 
 NO_STORE = "name a STORE, or a fleet file with --stores"
@@ -398,7 +398,7 @@ def given_config(
     if not (named or writes):
         return None
     storage, path = storage_of(store)
-    facts = facts_of(path, storage=storage)
+    facts = core.facts_of(path, storage=storage)
     if writes:
         facts.require_certain(but=[*named, *unwritten])
     return config_from(None, facts.config, **settings) if named else None
@@ -540,7 +540,7 @@ def own(
     Raises StoreNotFoundError, StoreLockedError if a broker runs on it, and the errors of `open_store`.
     """
     Location.refuse_url(store)
-    StoreLog(store).list()  # Fail if the store does not exist, because open_store would create it.
+    core.StoreLog(store).list()  # Raises for a missing store, which open_store would create.
     config = given_config(store, broker_config, sizes, writes=True)
     settings = writer_settings(broker_config) | {"as_broker": as_broker}
     return engine_stores.open_store(store, mode="rw", config=config, **settings)

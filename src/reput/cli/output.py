@@ -7,11 +7,13 @@ import os
 import re
 import select
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from reput import cli
 from reput.base import PIPED_WIDTH, counted, lines_of, nearest_first, printable, visible
 
 if TYPE_CHECKING:
@@ -52,6 +54,14 @@ def chosen_charset() -> str:
 def stderr_is_terminal() -> bool:
     """Return whether stderr is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty()
+
+
+def stores_bar(stores: int) -> AbstractContextManager[Callable[[object], None]]:
+    """Return a bar on stderr that counts finished stores; without a terminal, a stand-in that prints nothing."""
+    if not stderr_is_terminal():
+        # Do not draw a bar: importing the library `rich`, which draws it, takes as long as searching dozens of stores.
+        return nullcontext(lambda answer: None)
+    return cli.StoresBar(stores)
 
 
 def emit(renderable: RenderableType, to: Console) -> None:

@@ -12,7 +12,6 @@ import click
 from reput import core
 from reput.base import counted, format_time, printable
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.many import stores_bar
 from reput.cli.options import (
     GivenStores,
     archived_stores_argument,
@@ -25,7 +24,7 @@ from reput.cli.options import (
     time_window_options,
     topic_option,
 )
-from reput.cli.output import advise_on_key, advise_on_topic, warn
+from reput.cli.output import advise_on_key, advise_on_topic, stores_bar, warn
 from reput.cli.query_view import (
     FoundPrinter,
     print_csv,
@@ -33,11 +32,11 @@ from reput.cli.query_view import (
     print_jsonl,
     table_printer,
 )
+from reput.engine import messages as engine_messages
 from reput.engine import stores as engine_stores
-from reput.engine.messages import RecordLines
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format.commit_log import read_size_and_physical_offset
-from reput.format.java_integer import decimal_number
+from reput.format.java_string import decimal_number
 from reput.io import Location
 
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
@@ -104,7 +103,7 @@ def ask_as_broker(
 def print_answer(answer: Answer, layout: str, csv_safe: bool = False) -> None:
     """Print messages on stdout and damage on stderr. Remarks go to stdout, or with jsonl and csv to stderr."""
     if layout == "jsonl":
-        print_jsonl(answer.records, RecordLines())
+        print_jsonl(answer.records, engine_messages.RecordLines())
     elif layout == "csv":
         print_csv((record.message() for record in answer.records), is_safe=csv_safe)
     elif answer.records:

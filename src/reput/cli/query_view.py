@@ -12,9 +12,8 @@ import click
 from reput.base import json_text
 from reput.cli.output import chosen_charset, console
 from reput.core import LocatedRecord, MessageTable
-from reput.engine.messages import RecordLines, csv_line, message_cells, message_fields, message_line
+from reput.engine import messages as engine_messages
 from reput.format.commit_log import MessageExt
-from reput.format.message_fields import CSV_NAMES
 
 if TYPE_CHECKING:
     from reput.engine.stores import FoundMessage
@@ -37,7 +36,7 @@ def table_printer() -> Callable[..., None]:
     return show
 
 
-def print_jsonl(records: Sequence[LocatedRecord], lines: RecordLines) -> None:
+def print_jsonl(records: Sequence[LocatedRecord], lines: engine_messages.RecordLines) -> None:
     """Print one JSON object per line, in UTF-8, even if the terminal has another encoding."""
     _print(lines.of(records))
 
@@ -47,8 +46,9 @@ def print_csv(
 ) -> None:
     """Print a header line, then a line per message, as CSV in UTF-8."""
     if with_header:
-        click.echo(csv_line(CSV_NAMES), nl=False)
-    _print(csv_line(message_cells(message), is_safe=is_safe).encode() for message in messages)
+        click.echo(engine_messages.csv_line(engine_messages.CSV_NAMES), nl=False)
+    cells = map(engine_messages.message_cells, messages)
+    _print(engine_messages.csv_line(row, is_safe=is_safe).encode() for row in cells)
 
 
 class FoundPrinter:
@@ -60,11 +60,14 @@ class FoundPrinter:
 
     def print(self, messages: Sequence[FoundMessage]) -> None:
         if self._layout == "csv" and not self._has_header:
-            click.echo(csv_line(("store", *CSV_NAMES)), nl=False)
+            click.echo(engine_messages.csv_line(("store", *engine_messages.CSV_NAMES)), nl=False)
             self._has_header = True
         if self._layout == "csv":
-            rows = ((message.store, *message_cells(message.message)) for message in messages)
-            _print(csv_line(row, is_safe=self._is_safe).encode() for row in rows)
+            rows = (
+                (message.store, *engine_messages.message_cells(message.message))
+                for message in messages
+            )
+            _print(engine_messages.csv_line(row, is_safe=self._is_safe).encode() for row in rows)
         elif self._layout == "jsonl":
             _print(line_of(message) + b"\n" for message in messages)
         elif messages:
@@ -89,7 +92,7 @@ def record_printer(layout: str, is_safe: bool) -> Callable[[Iterable[LocatedReco
 
 def _batch_printer(layout: str, is_safe: bool) -> Callable[[Sequence[LocatedRecord]], None]:
     if layout == "jsonl":
-        return partial(print_jsonl, lines=RecordLines())
+        return partial(print_jsonl, lines=engine_messages.RecordLines())
     if layout == "text":
         show_table = table_printer()
         return lambda records: show_table([record.message() for record in records])
@@ -104,12 +107,14 @@ def _batch_printer(layout: str, is_safe: bool) -> Callable[[Sequence[LocatedReco
 
 def print_json_messages(messages: Iterable[MessageExt]) -> None:
     """Print messages as `print_jsonl` prints records."""
-    _print(message_line(message) + b"\n" for message in messages)
+    _print(engine_messages.message_line(message) + b"\n" for message in messages)
 
 
 def line_of(message: FoundMessage) -> bytes:
     """Return a message as one JSON object: the store, then the fields of the message."""
-    return json_text({"store": message.store, **message_fields(message.message)}).encode()
+    return json_text(
+        {"store": message.store, **engine_messages.message_fields(message.message)}
+    ).encode()
 
 
 def _print(lines: Iterable[bytes | memoryview]) -> None:

@@ -14,7 +14,6 @@ import click
 from reput import core
 from reput.base import Finding, StoreConfig, counted, format_time, one_line, printable, visible
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.many import stores_bar
 from reput.cli.options import (
     GivenStores,
     all_formats,
@@ -25,7 +24,7 @@ from reput.cli.options import (
     reader_options,
     topic_option,
 )
-from reput.cli.output import advise_on_topic, chosen_charset, console, warn
+from reput.cli.output import advise_on_topic, chosen_charset, console, stores_bar, warn
 from reput.cli.query_view import print_csv
 from reput.core import body_text, is_inner_batch, unwrap
 from reput.engine import messages as engine_messages
@@ -35,7 +34,7 @@ from reput.format import commit_log
 from reput.format.bodies import SentBody, is_compressed, sent_body
 from reput.format.commit_log import MessageExt
 from reput.format.consume_queue import stated_batch_size
-from reput.format.java_integer import decimal_number
+from reput.format.java_string import decimal_number
 from reput.format.properties import (
     INNER_NUM,
     KEYS,

@@ -26,7 +26,7 @@ from reput.cli.query_view import record_printer
 from reput.core import LogTail, TailFilter, wait_for_log, wanted_tags
 from reput.engine import messages as engine_messages
 from reput.errors import UsageError
-from reput.format.java_integer import decimal_number
+from reput.format.java_string import decimal_number
 
 _ALL = "all"
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from reput.format.java_integer import decimal_number
+from reput.format.java_string import decimal_number
 from reput.format.layout import Layout
 
 ENTRY = Layout(physical_offset="q", size="i", tags_code="q")

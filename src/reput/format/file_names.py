@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from reput.format.java_integer import decimal_number, parse_int64
-from reput.format.java_string import encode_utf8
+from reput.format.java_string import decimal_number, encode_utf8, parse_int64
 
 COMMIT_LOG_FOLDER = "commitlog"
 RESTORING_FOLDER = ".reput-restoring"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from reput.format.java_integer import decimal_number
+from reput.format.java_string import decimal_number
 from reput.format.untrusted_json import parse_java_json
 
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from reput.format.java_integer import parse_int32, wrap_int64
-from reput.format.java_string import hash_code, hash_map_order
+from reput.format.java_string import hash_code, hash_map_order, parse_int32, wrap_int64
 
 NAME_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"

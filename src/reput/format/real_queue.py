@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from reput.format.java_integer import decimal_number
+from reput.format.java_string import decimal_number
 from reput.format.properties import (
     DEAD_LETTER_TOPIC_PREFIX,
     DISCARDED_HALF_TOPIC,

@@ -24,8 +24,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from reput.format.java_integer import wrap_int64
-from reput.format.java_string import decode_utf8
+from reput.format.java_string import decode_utf8, wrap_int64
 from reput.format.untrusted_json import parse_java_json
 
 FAMILY = "default"

@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from reput.format.commit_log import BLANK_MAGIC
-from reput.format.java_integer import decimal_number
+from reput.format.java_string import decimal_number
 from reput.format.layout import Layout
 from reput.format.properties import REAL_TOPIC, TIMER_OUT_MS, TIMER_RECALLED, UNIQ_KEY
 

@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reput.format.java_integer import decimal_number
-from reput.format.java_string import decode_utf8
+from reput.format.java_string import decimal_number, decode_utf8
 
 _ENTRY_END, _FIELD_END = "\x02", "\x01"
 PUB, SUB_BEFORE, SUB_AFTER, END_TRANSACTION = "Pub", "SubBefore", "SubAfter", "EndTransaction"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from reput.format.commit_log import MessageExt
-from reput.format.java_integer import decimal_number
+from reput.format.java_string import decimal_number
 from reput.format.properties import (
     HALF_OFFSET,
     HALF_TOPIC,

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from reput.base import face
 
 if TYPE_CHECKING:
-    from reput.io.anchors import AnchoredRunner as AnchoredRunner
     from reput.io.anchors import boot_id as boot_id
     from reput.io.archive import Archive as Archive
     from reput.io.archive import ParquetIndex as ParquetIndex
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from reput.io.scratch import Access as Access
     from reput.io.scratch import Scratch as Scratch
     from reput.io.signing import Signer as Signer
+    from reput.io.staged import AnchoredRunner as AnchoredRunner
     from reput.io.staged import PlacedRunner as PlacedRunner
     from reput.io.staged import StagedFiles as StagedFiles
     from reput.io.staged import at_once as at_once

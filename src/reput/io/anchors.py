@@ -15,18 +15,16 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from reput.base import WrappedRunner, is_out_of_reach
+from reput.base import is_out_of_reach
 from reput.errors import StoreAccessError, StoreChangedError, explained, refused_link
 
-Task = TypeVar("Task")
-Result = TypeVar("Result")
 AnyPath = str | os.PathLike[str]
 
 # Linux's limit of links in one path. Opening a path with more of them fails with ELOOP.
@@ -609,19 +607,3 @@ def _refuse_below(folder: str) -> None:
                 below.append(entry.path)
     for path in below:
         _refuse_below(path)
-
-
-class AnchoredRunner(WrappedRunner):
-    """A `reput.base.tasks.Runner` whose tasks hold the anchors (open folders) that this process held at their start."""
-
-    def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
-        """Return a function that calls `function`, and holds this process's anchors (open folders) during the call."""
-        return partial(_call_anchored, anchors(), function)
-
-
-def _call_anchored(
-    folders: Sequence[Anchor], function: Callable[[Task], Result], task: Task
-) -> Result:
-    # The task may run in another process, which does not hold the anchors yet.
-    with holding(folders):
-        return function(task)

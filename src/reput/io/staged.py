@@ -1,7 +1,8 @@
 """Read and write staged files, which one task leaves for another, on a shared file system or in object storage.
 
 A path that is a URL names an object. The driver opens the object store, and `PlacedRunner` passes it to the tasks. A
-task writes an object as a whole from a local file, and reads it through a local copy.
+task writes an object as a whole from a local file, and reads it through a local copy. `AnchoredRunner` passes the open
+folders of the driver to the tasks.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TypeVar
 
 from reput.base import Runner, WrappedRunner
 from reput.errors import ObjectConflictError, StoreAccessError
+from reput.io.anchors import Anchor, anchors, holding
 from reput.io.object_store import MOST_PUT_BYTES, ObjectStore
 from reput.io.places import is_url
 from reput.io.reader import FileReader
@@ -200,6 +202,22 @@ def _placed(
     # The task may run in another process, which does not know the object stores yet.
     know(places)
     return function(task)
+
+
+class AnchoredRunner(WrappedRunner):
+    """A `reput.base.tasks.Runner` whose tasks hold the anchors (open folders) that this process held at their start."""
+
+    def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
+        """Return a function that calls `function`, and holds this process's anchors (open folders) during the call."""
+        return partial(_call_anchored, anchors(), function)
+
+
+def _call_anchored(
+    folders: Sequence[Anchor], function: Callable[[Task], Result], task: Task
+) -> Result:
+    # The task may run in another process, which does not hold the anchors yet.
+    with holding(folders):
+        return function(task)
 
 
 class StagedFiles:

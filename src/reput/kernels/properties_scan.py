@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reput.format.java_integer import DIGIT_ZEROS
+from reput.format.java_string import DIGIT_ZEROS
 from reput.kernels.integers import (
     BLOCK_BYTES,
     WORD_BYTES,

@@ -14,8 +14,8 @@ from multiprocessing import connection, parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
-from reput.base.closing import Closing
 from reput.base.machine import usable_cpus
+from reput.base.python import Closing
 from reput.base.tasks import Result, Task, TaskProgress, retried
 from reput.errors import UsageError, WorkerLostError
 

@@ -18,8 +18,7 @@ from reput.format.commit_log import (
     is_dispatched,
 )
 from reput.format.index_file import index_key, key_hash, tag_key
-from reput.format.java_integer import parse_int64
-from reput.format.java_string import decode_utf8, encode_utf8
+from reput.format.java_string import decode_utf8, encode_utf8, parse_int64
 from reput.format.properties import (
     INNER_MULTI_DISPATCH,
     INNER_MULTI_QUEUE_OFFSET,

@@ -37,7 +37,7 @@ from reput.format.commit_log import (
 )
 from reput.format.host import decode_host
 from reput.format.index_file import IndexHeader, index_key, key_hash
-from reput.format.java_integer import wrap_int64
+from reput.format.java_string import wrap_int64
 
 # A broker checks the records of the last three files at its start (`CommitLog.recoverNormally`).
 _RECOVERED_FILES = 3

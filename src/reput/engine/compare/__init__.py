@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from reput.engine.compare.by_number import NumberedEntries as NumberedEntries
     from reput.engine.compare.by_number import NumberedLog as NumberedLog
     from reput.engine.compare.by_number import NumberedMessages as NumberedMessages
+    from reput.engine.compare.by_number import dispatched_entries as dispatched_entries
+    from reput.engine.compare.by_number import rocksdb_rules as rocksdb_rules
     from reput.engine.compare.columns import Column as Column
     from reput.engine.compare.columns import ExpectedEntries as ExpectedEntries
     from reput.engine.compare.columns import FoundEntries as FoundEntries
@@ -49,8 +51,6 @@ if TYPE_CHECKING:
     from reput.engine.compare.proof import prove_new as prove_new
     from reput.engine.compare.proof import reader_of as reader_of
     from reput.engine.compare.proof import remember as remember
-    from reput.engine.compare.rocksdb_dispatch import dispatched_entries as dispatched_entries
-    from reput.engine.compare.rocksdb_dispatch import rocksdb_rules as rocksdb_rules
     from reput.engine.compare.stretch import LogStretch as LogStretch
 else:
     __getattr__, __dir__ = face(__name__)

@@ -3,6 +3,11 @@
 Their entries are not in the order of the log. Therefore `reput.engine.compare.log_file`, which assigns a range of
 entries to each file of the log, does not apply. Instead, the queue offsets in the messages are used to read their
 entries.
+
+Into RocksDB, a broker writes an entry of each message for its own queue, and one for each light queue (%LMQ%) that its
+properties name (`RocksDBConsumeQueueStore`, tag rocketmq-all-5.3.3). Other queues that the properties name get no
+entry. Messages of retry and system topics are in no light queue. Their properties may still name light queues, because
+they are copied from another message.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import numpy.typing as npt
 from reput.core import (
     BatchSizeOf,
     CommitLogFile,
+    DispatchBatch,
     DispatchRules,
     FileScan,
     Numbering,
@@ -26,15 +32,44 @@ from reput.core import (
     ScanMode,
 )
 from reput.engine.compare.columns import Column, ExpectedEntries, Flags, FoundEntries, Rows
-from reput.engine.compare.rocksdb_dispatch import dispatched_entries
 from reput.errors import MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 from reput.format.consume_queue import ConsumeQueueEntry
+from reput.format.properties import LMQ_PREFIX
 
 _NOTHING = OffsetRange(0, 0)
 _NAMES = ("physical_offset", "size", "tags_code", "store_timestamp")
 EntryPlace = tuple[int, int, int]
 """Physical offset, size and tags code of an entry."""
+
+
+def rocksdb_rules(delays_ms: tuple[int, ...]) -> DispatchRules:
+    """Return the rules by which a scan of the log finds the queue entries for RocksDB.
+
+    By these rules, light queues get entries too.
+    """
+    return DispatchRules(delays_ms, multi_dispatch=True, lmq=True, checks_topic=True)
+
+
+class DispatchedEntries(NamedTuple):
+    """Messages of one queue in the order of the log, and their offsets in this queue."""
+
+    queue: Queue
+    messages: npt.NDArray[np.void]
+    queue_offset: npt.NDArray[np.int64]
+
+
+def dispatched_entries(batch: DispatchBatch) -> Iterator[DispatchedEntries]:
+    """Yield the entries of a batch by queue. The batch must have been scanned with `rocksdb_rules`."""
+    for number, queue, numbers, queue_offset in batch.by_queue():
+        rows = batch.messages[numbers]
+        if not queue.topic.startswith(LMQ_PREFIX):
+            # INNER_MULTI_DISPATCH of a message may name further queues. In RocksDB, the message has entries only in its
+            # own queue and in further queues that are light queues.
+            is_own = rows["queue"] == number
+            rows, queue_offset = rows[is_own], queue_offset[is_own]
+        if len(rows):
+            yield DispatchedEntries(queue, rows, queue_offset)
 
 
 class NumberedEntries(NamedTuple):

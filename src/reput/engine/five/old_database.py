@@ -74,7 +74,7 @@ def plan_old_numbers(
 def beginning_again(staged: Iterable[Path]) -> set[Queue]:
     """Return the queues in which queue offset 0 is stated by a message that is not the queue's first one.
 
-    The summaries of the splits (`reput.engine.rebuild.queue_runs`) do not show this, because they ignore queue offset
+    The summaries of the splits (`reput.engine.rebuild.batch_file`) do not show this, because they ignore queue offset
     0.
     """
     begun: set[Queue] = set()

@@ -12,8 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.core import NO_NAMES, BrokerNames
-from reput.engine.messages.arrays import booleans, integers, nested, room, strings, texts, validity
-from reput.engine.messages.schema import ALL_COLUMNS, BODY_ERROR, CORRUPT_REASON, select
+from reput.engine.messages.schema import (
+    ALL_COLUMNS,
+    BODY_ERROR,
+    CORRUPT_REASON,
+    booleans,
+    integers,
+    nested,
+    room,
+    select,
+    strings,
+    texts,
+    validity,
+)
 from reput.format.bodies import BodyError, BodyTooLargeError, decompress
 from reput.format.commit_log import BODY_CRC_POSITION, SYS_FLAG_COMPRESSED
 from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, decode_host

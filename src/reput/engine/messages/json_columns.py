@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.base import INVISIBLE_RANGES, json_text
-from reput.engine.messages.arrays import room
+from reput.engine.messages.schema import room
 from reput.kernels import json_rows as kernel
 from reput.kernels.json_rows import MISSING, PRESENT, SKIPPED
 

@@ -1,4 +1,4 @@
-"""Read messages from JSON Lines, for `reput put`. This is the reverse of `reput.engine.messages.json_codec`.
+"""Read messages from JSON Lines, for `reput put`. This is the reverse of `reput.engine.messages.codec`.
 
 docs/message-json.md describes the fields. Fields that the store sets are accepted and ignored. Unknown names are an
 error, because they may be misspelt.

@@ -1,4 +1,4 @@
-"""Write many messages at once as JSON lines, in the form of `reput.engine.messages.json_codec`."""
+"""Write many messages at once as JSON lines, in the form of `reput.engine.messages.codec`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from reput.core import LocatedRecord
-from reput.engine.messages.arrays import BATCH_BYTES, room
 from reput.engine.messages.decode import Records
 from reput.engine.messages.json_columns import (
     NULL,
@@ -25,7 +24,7 @@ from reput.engine.messages.json_columns import (
     runs_of,
     text_or_base64,
 )
-from reput.engine.messages.schema import BODY_ERROR
+from reput.engine.messages.schema import BATCH_BYTES, BODY_ERROR, room
 from reput.format.commit_log import PHYSICAL_OFFSET_POSITION
 from reput.format.message_fields import JSON_FIELDS, MessageField
 from reput.kernels import json_rows as kernel

@@ -1,4 +1,4 @@
-"""Write columns as lines of JSON or CSV, many rows at once, in the forms of `json_codec` and `csv_text`."""
+"""Write columns as lines of JSON or CSV, many rows at once, in the forms of `codec`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reput.engine.messages.csv_text import FORMULA, QUOTED
-from reput.engine.messages.json_codec import text_or_base64
+from reput.engine.messages.codec import FORMULA, QUOTED, text_or_base64
 from reput.engine.messages.json_columns import epoch_ms, fields_of, json_values, render
 from reput.format.message_fields import FIELDS
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from reput import core
 from reput.core import CommitLogFile, CommitLogReader, LogTail, ScanMode
-from reput.engine.messages.json_codec import RecordLines
+from reput.engine.messages.codec import RecordLines
 from reput.errors import StoreNotFoundError
 
 _TOGETHER = 4096

@@ -3,8 +3,9 @@
     column data ... | footer (JSON) | length of the footer 8 | magic 8
 
 The footer has the positions of the columns, the names of the queues (once for all batches) and a summary. Besides the
-batches, the file has a table with one run per queue (`reput.engine.rebuild.queue_runs`). The planner needs only these
-runs to decide which task writes which entries.
+batches, the file has a table with one run per queue. The planner needs only these runs to decide which task writes
+which entries. A run summarizes the entries that one part of the log appends to one queue: five numbers suffice to
+compute the positions of the entries without reading them.
 
 Writing these files is the bottleneck of a rebuild, so columns are compressed. A column is stored as its minimum (in the
 footer) and the differences from the minimum, each in the fewest whole bytes. A constant column takes no bytes. The
@@ -22,12 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.core import DispatchBatch, Queue
-from reput.engine.rebuild.queue_runs import RUN_DTYPE, QueueRuns
 from reput.errors import FormatError
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.io import FileReader, FileWriter, StagedFiles
 from reput.kernels.jit import new_rows
 from reput.kernels.narrow_columns import find_spans, narrow, widen
+from reput.kernels.queue_entries import summarize_runs
 
 _TRAILER = struct.Struct("<q8s")
 _MAGIC = b"reput-b2"
@@ -35,6 +36,53 @@ _MAGIC = b"reput-b2"
 # even 4 bytes are too few.
 _WIDTHS = (0, 1, 2, 4)
 _INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
+RUN_DTYPE = np.dtype(
+    [(name, np.int64) for name in ("entries", "first", "slack", "ahead", "highest")]
+)
+"""The fields of a run, which summarizes the entries that one part of the log appends to a queue.
+
+`entries` is the number of these entries; it may be 0. `kernels.queue_entries.summarize_runs` explains the other fields.
+"""
+QueueRuns = npt.NDArray[np.void]
+"""RUN_DTYPE[n]: for each of n queues, its run (the summary of the entries that one part of the log appends to it)."""
+
+
+def new_runs(count: int) -> QueueRuns:
+    """Return an empty run (a summary of 0 entries) for each of `count` queues."""
+    return np.zeros(count, RUN_DTYPE)
+
+
+def runs_of(batch: DispatchBatch) -> QueueRuns:
+    """Return a run for each queue in `batch.queues`: a summary of the queue's entries in the batch."""
+    bounds, _, queue_offset = batch.queue_entries()
+    runs = new_runs(len(batch.queues))
+    columns = [np.empty(len(runs), np.int64) for _ in range(4)]
+    summarize_runs(bounds, queue_offset, *columns)
+    runs["entries"] = np.diff(bounds)
+    for name, column in zip(("first", "slack", "ahead", "highest"), columns, strict=True):
+        runs[name] = column
+    return runs
+
+
+def joined(runs: QueueRuns, later: QueueRuns) -> QueueRuns:
+    """Join the runs (summaries of entries, one per queue) of two consecutive parts of the log.
+
+    `later` must begin with the queues of `runs`, in the same order. New queues may follow.
+    """
+    earlier = new_runs(len(later))
+    earlier[: len(runs)] = runs
+    has, goes_on = earlier["entries"] > 0, later["entries"] > 0
+    result = np.where(has, earlier, later)
+    joint = np.flatnonzero(has & goes_on)
+    first, second = earlier[joint], later[joint]
+    # `slack` and `ahead` are differences: the queue offset of an entry minus the entry's index in its run (see
+    # `summarize_runs`). In the joined run, the entries of `second` come after the entries of `first`. So the indexes of
+    # these later entries grow by the number of entries in `first`, and their differences shrink by this number.
+    result["slack"][joint] = np.minimum(first["slack"], second["slack"] - first["entries"])
+    result["ahead"][joint] = np.maximum(first["ahead"], second["ahead"] - first["entries"])
+    result["highest"][joint] = np.maximum(first["highest"], second["highest"])
+    result["entries"][joint] = first["entries"] + second["entries"]
+    return result
 
 
 class _Place(NamedTuple):

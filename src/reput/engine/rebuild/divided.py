@@ -21,10 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.core import DispatchBatch, Queue
-from reput.engine.rebuild.batch_file import BatchFileWriter, read_batches, read_section
+from reput.engine.rebuild.batch_file import BatchFileWriter, new_runs, read_batches, read_section
 from reput.engine.rebuild.old_numbers import OldNumbers, read_old_numbers
 from reput.engine.rebuild.queue_plan import DivideTask, QueuePlan, read_plan
-from reput.engine.rebuild.queue_runs import new_runs
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.io import FileWriter, StagedFiles
 from reput.kernels.jit import new_rows

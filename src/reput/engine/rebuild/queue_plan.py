@@ -6,7 +6,7 @@
   log.
 
 One task makes the plan. It reads the runs of all splits, in log order. A run is a summary of the entries of one queue
-in one split (`reput.engine.rebuild.queue_runs`). The runs would not fit into the driver's memory: 10,000 queues in
+in one split (`reput.engine.rebuild.batch_file`). The runs would not fit into the driver's memory: 10,000 queues in
 10,000 splits have a hundred million runs. So this task writes the plan to files, and returns only small tasks to the
 driver. Each of these small tasks has a few numbers, and refers to the files of the plan:
 
@@ -30,8 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.core import Queue, check_topic, is_light
-from reput.engine.rebuild.batch_file import name_of, queue_of, read_runs
-from reput.engine.rebuild.queue_runs import QueueRuns
+from reput.engine.rebuild.batch_file import QueueRuns, name_of, queue_of, read_runs
 from reput.engine.writer import old_batch_queues, old_queues
 from reput.errors import StoreError
 from reput.format.consume_queue import ENTRY_BYTES, MAX_QUEUE_OFFSET

@@ -18,8 +18,14 @@ from reput.core import (
     ScanMode,
     find_record,
 )
-from reput.engine.rebuild.batch_file import BatchFileWriter, read_summary
-from reput.engine.rebuild.queue_runs import QueueRuns, joined, new_runs, runs_of
+from reput.engine.rebuild.batch_file import (
+    BatchFileWriter,
+    QueueRuns,
+    joined,
+    new_runs,
+    read_summary,
+    runs_of,
+)
 from reput.engine.rebuild.splits import Split, SplitSummary
 from reput.errors import FormatError, ObjectConflictError, StoreNotFoundError
 from reput.format.file_names import offset_file_name

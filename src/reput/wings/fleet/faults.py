@@ -25,7 +25,7 @@ from reput.core import MessageStore, ReaderOptions
 from reput.engine.stores import open_store
 from reput.errors import MessageNotFoundError, StoreError
 from reput.format.commit_log import MessageExt
-from reput.format.java_integer import decimal_number
+from reput.format.java_string import decimal_number
 from reput.format.properties import (
     HALF_TOPICS,
     OP_TOPICS,

@@ -16,7 +16,7 @@ from reput.base import counted, format_time, printable
 from reput.cli import FOUND, NOT_FOUND
 from reput.core import IndexGeometry
 from reput.errors import UsageError
-from reput.format.java_integer import decimal_number
+from reput.format.java_string import decimal_number
 from reput.io import Storage
 from reput.wings.inspect.index_listing import ItemRow, SlotRow, chain_of, list_items, list_slots
 from reput.wings.inspect.queue_listing import LAST_OFFSET, EntryRow, QueueListing

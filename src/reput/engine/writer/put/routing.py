@@ -17,8 +17,7 @@ from reput.engine.writer.put.message import Message, check_queue_id
 from reput.engine.writer.put.record_form import FORM_OF_FIVE, FORM_OF_FOUR, RecordForm
 from reput.errors import MessageRefusedError
 from reput.format.commit_log import SYS_FLAG_PREPARED
-from reput.format.java_integer import parse_int32
-from reput.format.java_string import decode_utf8
+from reput.format.java_string import decode_utf8, parse_int32
 from reput.format.properties import (
     DELAY,
     INNER_MULTI_DISPATCH,

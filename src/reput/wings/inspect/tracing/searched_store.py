@@ -20,7 +20,7 @@ from reput.core import (
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import MessageExt, decode_located
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
-from reput.format.java_integer import decimal_number
+from reput.format.java_string import decimal_number
 from reput.format.properties import (
     DEAD_LETTER_TOPIC_PREFIX,
     HALF_TOPICS,

@@ -24,8 +24,7 @@ from reput.format.commit_log import (
     MessageExt,
 )
 from reput.format.host import Host
-from reput.format.java_integer import parse_int32, parse_int64
-from reput.format.java_string import encode_utf8
+from reput.format.java_string import encode_utf8, parse_int32, parse_int64
 from reput.format.message_id import UniqueKeys
 from reput.format.properties import CLUSTER as CLUSTER_PROPERTY
 from reput.format.properties import (

@@ -17,7 +17,7 @@ from math import isnan
 from typing import NamedTuple
 
 from reput.errors import UsageError
-from reput.format.java_integer import parse_int32, parse_int64
+from reput.format.java_string import parse_int32, parse_int64
 
 SQL_TYPE = "SQL92"
 MOST_TERMS = 256

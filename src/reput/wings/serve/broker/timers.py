@@ -31,7 +31,7 @@ from reput.engine.writer import Message
 from reput.errors import MessageNotFoundError, MessageRefusedError, StoreError, StoreNotFoundError
 from reput.format.commit_log import MessageExt
 from reput.format.file_names import CONFIG_FOLDER, TIMER_CHECK_FILE, TIMER_LOG_FOLDER
-from reput.format.java_integer import decimal_number
+from reput.format.java_string import decimal_number
 from reput.format.properties import (
     REAL_TOPIC,
     TAGS,

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from reput.errors import ReputError
-from reput.format.java_integer import parse_int64
+from reput.format.java_string import parse_int64
 from reput.format.message_id import decode_offset_id
 from reput.wings.serve.broker.broker import ServedBroker
 from reput.wings.serve.broker.groups import Client, group_of_tool

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from reput.errors import RemotingError
-from reput.format.java_integer import parse_int32, parse_int64
+from reput.format.java_string import parse_int32, parse_int64
 from reput.wings.serve.remoting.frames import Serialization
 from reput.wings.serve.remoting.rights import FREE, Rights
 

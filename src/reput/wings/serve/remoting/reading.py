@@ -15,7 +15,7 @@ from reput.core import ANY_OFFSET, QueryMessageResult, facts_of, has_keys_in_roc
 from reput.errors import MessageNotFoundError
 from reput.format.commit_log import decode
 from reput.format.index_file import KEY_TYPE, TAG_TYPE, UNIQUE_TYPE, tag_key
-from reput.format.java_integer import parse_int64
+from reput.format.java_string import parse_int64
 from reput.wings.serve.broker.broker import ServedBroker
 from reput.wings.serve.remoting.commands import Command, FieldError, Refusal, ResponseCode
 from reput.wings.serve.remoting.handling import Answer, InThread, Peer, answers

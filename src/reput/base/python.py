@@ -1,6 +1,6 @@
-"""Import modules late: those of a package that offers names (its face), and optional libraries.
+"""Add to Python what every room needs: modules that are imported late, and a base class for `with`.
 
-A package with a face imports a module when one of its names is first used.
+A package that offers names (its face) imports a module when one of its names is first used.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, Self
 
 from reput.errors import MissingExtraError
 
@@ -55,3 +55,19 @@ def require(library: str, reason: str, arguments: Sequence[str] = ()) -> Any:
         return import_module(library)
     except ImportError:
         raise MissingExtraError(reason, arguments=arguments) from None
+
+
+class Closing:
+    """Calls `close` at the end of the context."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release all resources."""
+        raise NotImplementedError

@@ -1,15 +1,17 @@
-"""Write a message as JSON. `query`, `tail`, `show` and `export` use this form; `json_lines` reads it back.
+"""Write a message as JSON or CSV. `query`, `tail`, `show` and `export` use these forms; `json_lines` reads JSON back.
 
-docs/message-json.md describes the fields, which are stable; new ones may be added.
+docs/message-json.md describes the fields and columns, which are stable; new ones may be added. CSV is that of RFC 4180,
+with a header line, LF line ends and UTF-8; a missing value is an empty cell, an empty text is `""`.
 `reput.engine.messages.message_lines` writes the same lines for many records at once, `reput.engine.messages.table_text`
 for rows of a table.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -18,7 +20,7 @@ from reput.core import LocatedRecord
 from reput.format.bodies import sent_body
 from reput.format.commit_log import MessageExt
 from reput.format.java_string import encode_utf8, hash_map_order
-from reput.format.message_fields import JSON_FIELDS, MessageField
+from reput.format.message_fields import CSV_NAMES, JSON_FIELDS, MessageField
 from reput.format.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, split_keys
 
 _KERNELS = "reput.engine.messages.message_lines"
@@ -132,3 +134,46 @@ class RecordLines:
         from reput.engine.messages.message_lines import record_lines
 
         yield from record_lines(records)
+
+
+QUOTED = r'[",\r\n]|^$|^[ \t]|[ \t]$'
+"""Regular expression of cells that need quotes."""
+
+FORMULA = r"^[=+\-@\t\r]"
+"""Regular expression of texts that a spreadsheet would run as a formula."""
+
+_QUOTED, _FORMULA = re.compile(QUOTED), re.compile(FORMULA)
+
+
+def csv_line(cells: Iterable[str | int | None], *, is_safe: bool = False) -> str:
+    """Return cells as one line, including the line end.
+
+    Args:
+        cells: The values.
+        is_safe: Whether to put a ' before texts that a spreadsheet would run as a formula.
+    """
+    return ",".join(_cell(cell, is_safe) for cell in cells) + "\n"
+
+
+def message_cells(
+    message: MessageExt, most_body_bytes: int | None = None
+) -> tuple[str | int | None, ...]:
+    """Return the values of CSV_NAMES.
+
+    A body stays compressed if its decompressed size exceeds `most_body_bytes`.
+    """
+    properties, sent = message.properties, sent_body(message, most_body_bytes)
+    text, base64 = text_or_base64(sent.data)
+    decoded = {
+        "tags": properties.get(TAGS), "keys": properties.get(KEYS), "unique_key": properties.get(UNIQ_KEY),
+        "body": text, "body_base64": base64, "body_error": sent.error,
+    }  # fmt: skip
+    return tuple(decoded[name] if name in decoded else getattr(message, name) for name in CSV_NAMES)
+
+
+def _cell(value: str | int | None, is_safe: bool) -> str:
+    if not isinstance(value, str):
+        return "" if value is None else str(value)
+    if is_safe and _FORMULA.search(value):
+        value = f"'{value}"
+    return '"' + value.replace('"', '""') + '"' if _QUOTED.search(value) else value
