@@ -11,28 +11,8 @@ from typing import Any
 import click
 
 from reput.base import Finding, Severity, printable
+from reput.cli import many, options
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.many import (
-    MONITORING,
-    answer_stores,
-    code_of,
-    fail_on_option,
-    limit_option,
-    refuse_settings,
-    resume_option,
-)
-from reput.cli.options import (
-    RATE,
-    GivenStores,
-    all_formats,
-    config_options,
-    flag,
-    given_config,
-    queue_entries_option,
-    reader_options,
-    runner_options,
-    stores_argument,
-)
 from reput.cli.output import warn
 from reput.cli.progress import PhaseBars
 from reput.engine import check as engine_check
@@ -53,30 +33,32 @@ _LEAST_PASS_S = 3600.0
     "\n  reput check --stores fleet.toml --quick --format nagios --fail-on damage"
     "\n  reput check --scrub --rate 20MB/s /data/store",
 )
-@stores_argument
-@config_options
-@queue_entries_option
-@flag("--quick", "Check names, sizes, headers, ends and samples only.")
-@flag("--scrub", "Read the store for ever in small steps, and remember when each file was proved.")
-@click.option("--rate", type=RATE, help="Bytes per second of a scrub.  [default: 20MB/s]")
+@options.stores_argument
+@options.config_options
+@options.queue_entries_option
+@options.flag("--quick", "Check names, sizes, headers, ends and samples only.")
+@options.flag(
+    "--scrub", "Read the store for ever in small steps, and remember when each file was proved."
+)
+@click.option("--rate", type=options.RATE, help="Bytes per second of a scrub.  [default: 20MB/s]")
 @click.option(
     "--passes",
     type=click.IntRange(min=1),
     metavar="N",
     help="End a scrub after N passes over each store.",
 )
-@fail_on_option
-@resume_option
-@limit_option
-@runner_options
-@all_formats(
+@many.fail_on_option
+@many.resume_option
+@many.limit_option
+@options.runner_options
+@options.all_formats(
     "jsonl",
     "Output format; jsonl has one finding per line, nagios and prometheus are for monitoring.",
-    further=MONITORING,
+    further=many.MONITORING,
     row="kind",
 )
 def command(
-    targets: GivenStores,
+    targets: options.GivenStores,
     broker_config: str | None,
     quick: bool,
     scrub: bool,
@@ -113,17 +95,17 @@ def command(
     """
     store = targets.single
     if scrub:
-        if quick or resume is not None or layout in MONITORING:
+        if quick or resume is not None or layout in many.MONITORING:
             raise UsageError(
                 "--scrub: cannot be combined with --quick, --resume or a format for monitoring"
             )
-        refuse_settings(broker_config, sizes)
+        many.refuse_settings(broker_config, sizes)
         return _scrub_stores(targets.named(), rate, passes, layout == "jsonl", fail_on)
     if rate is not None or passes is not None:
         raise UsageError("--rate and --passes need --scrub")
-    if store is None or resume is not None or layout in MONITORING or limit_s is not None:
-        refuse_settings(broker_config, sizes)
-        return answer_stores(
+    if store is None or resume is not None or layout in many.MONITORING or limit_s is not None:
+        many.refuse_settings(broker_config, sizes)
+        return many.answer_stores(
             check, targets.named(limit_s), layout, fail_on=fail_on, resume=resume, quick=quick, limit_s=limit_s,
             runner=runner,
             rows=lambda report: report.as_dict()["findings"],
@@ -140,7 +122,7 @@ def _check_store(
     fail_on: str,
     sizes: dict[str, int | None],
 ) -> int:
-    config = given_config(store, broker_config, sizes)
+    config = options.given_config(store, broker_config, sizes)
     if as_json:
         click.echo(json.dumps(check_header(store, quick)))
     with PhaseBars(transient=True) as progress:
@@ -162,7 +144,7 @@ def _check_store(
         click.echo(json.dumps(end))
     else:
         click.echo(report.last_line)
-    return code_of(report.severity, fail_on)
+    return many.code_of(report.severity, fail_on)
 
 
 def _scrub_stores(
@@ -191,7 +173,7 @@ def _scrub_stores(
             time.sleep(max(begun + _LEAST_PASS_S - time.monotonic(), 0))
     if failed:
         return DAMAGED
-    return code_of(Severity.worst(worst), fail_on)
+    return many.code_of(Severity.worst(worst), fail_on)
 
 
 def _scrub_store(store: NamedStore, rate: int | None, as_json: bool) -> Severity | None:
@@ -220,13 +202,13 @@ def _scrub_store(store: NamedStore, rate: int | None, as_json: bool) -> Severity
     "prove",
     epilog="\b\nExample:\n  reput prove /data/store",
 )
-@stores_argument
-@reader_options
-@resume_option
-@runner_options
-@all_formats("json")
+@options.stores_argument
+@options.reader_options
+@many.resume_option
+@options.runner_options
+@options.all_formats("json")
 def prove_command(
-    targets: GivenStores, layout: str, resume: str | None, runner: Chosen, **opening: Any
+    targets: options.GivenStores, layout: str, resume: str | None, runner: Chosen, **opening: Any
 ) -> int:
     """Prove which part of the log each IndexFile of STORE covers, and remember the proofs.
 
@@ -246,7 +228,7 @@ def prove_command(
     """
     store = targets.single
     if store is None or resume is not None:
-        return answer_stores(
+        return many.answer_stores(
             engine_check.prove, targets, layout, resume=resume, runner=runner, **opening
         )
     report = engine_check.prove(store, **opening)

@@ -7,16 +7,7 @@ from typing import Any
 
 import click
 
-from reput.cli.options import (
-    GivenStores,
-    archived_stores_argument,
-    check_window,
-    message_options,
-    reader_options,
-    refuse_a_message,
-    time_window_options,
-    topic_option,
-)
+from reput.cli import options
 from reput.cli.query import ask_store, ask_stores
 from reput.engine.stores import FindRequest
 from reput.errors import UsageError
@@ -30,15 +21,15 @@ from reput.errors import UsageError
     "\n  reput find /data/store 53821"
     "\n  reput find /brokers/*/store orders/1/11",
 )
-@archived_stores_argument
+@options.archived_stores_argument
 @click.argument("text")
-@topic_option("Only messages of this topic.  [default: all]")
-@time_window_options
+@options.topic_option("Only messages of this topic.  [default: all]")
+@options.time_window_options
 @click.option("--limit", type=int, metavar="N", help="Maximum number of messages.")
-@message_options
-@reader_options
+@options.message_options
+@options.reader_options
 def command(
-    targets: GivenStores,
+    targets: options.GivenStores,
     text: str,
     topic: str | None,
     begin: int | None,
@@ -61,10 +52,10 @@ def command(
 
     Exits with 1 if nothing was found, with 3 if a part of a log or index, or a store, could not be read.
     """
-    check_window(begin, end)
+    options.check_window(begin, end)
     if not text.strip():
         raise UsageError("TEXT is empty: pass a key, an id, an offset or TOPIC/QUEUE/OFFSET")
-    refuse_a_message(
+    options.refuse_a_message(
         replace(targets, paths=(*targets.paths, text)) if len(targets.paths) > 1 else targets
     )
     question = FindRequest.of_text(text, topic, begin, end, limit)

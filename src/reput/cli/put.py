@@ -9,18 +9,8 @@ from typing import BinaryIO, Literal
 import click
 
 from reput.base import STORE_VERSIONS
+from reput.cli import options
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import (
-    SIZE,
-    all_formats,
-    config_options,
-    flag,
-    given_config,
-    queue_entries_option,
-    refuse_part_of_store,
-    store_argument,
-    writer_settings,
-)
 from reput.cli.output import warn
 from reput.cli.put_view import (
     PutProgress,
@@ -55,7 +45,7 @@ _EXAMPLES = (
 
 
 @click.command("put", epilog=_EXAMPLES)
-@store_argument
+@options.store_argument
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--topic", metavar="T", help="Topic of a single message.")
 @click.option("--body", metavar="TEXT", help="Body of the message; otherwise the contents of FILE.")
@@ -74,18 +64,18 @@ _EXAMPLES = (
     metavar="NAME=VALUE",
     help="A property of the message; repeatable.",
 )
-@flag("--skip-bad", "Report lines that are not messages, and continue.")
+@options.flag("--skip-bad", "Report lines that are not messages, and continue.")
 @click.option(
     "--flush",
     type=click.Choice(["async", "sync"]),
     help="When to flush: async at intervals, sync after each block of input.  "
     "[default: async, or flushDiskType of --broker-config]",
 )
-@all_formats("json")
+@options.all_formats("json")
 @click.option(
     "--log-file-size",
     "commit_log_file_bytes",
-    type=SIZE,
+    type=options.SIZE,
     help="Bytes of a new store's CommitLog files (mappedFileSizeCommitLog).",
 )
 @click.option(
@@ -93,8 +83,8 @@ _EXAMPLES = (
     type=click.Choice(STORE_VERSIONS),
     help="RocketMQ version of a new store. A later version upgrades an existing store.  [default: the store's, or 4.9]",
 )
-@queue_entries_option
-@config_options
+@options.queue_entries_option
+@options.config_options
 def command(
     store: str,
     file: BinaryIO,
@@ -136,13 +126,13 @@ def command(
         message = _message(topic, body, file, keys, tag, queue_id, properties)
         # Before the store is created: a mistake creates nothing.
         check_message(message)
-    refuse_part_of_store(store)
+    options.refuse_part_of_store(store)
     if os.path.isfile(store):
         raise UsageError(f"{store}: is a file; a store is a folder")
     is_small = broker_config is None and not any(sizes.values()) and _is_new(store)
     values = {"store_version": store_version, **(_SMALL if is_small else sizes)}
-    config = given_config(store, broker_config, values, writes=True)
-    settings = writer_settings(broker_config)
+    config = options.given_config(store, broker_config, values, writes=True)
+    settings = options.writer_settings(broker_config)
     if flush is not None:
         settings["flush"] = flush
     with open_store(store, mode="rw", config=config, **settings) as writer:

@@ -6,16 +6,8 @@ import json
 
 import click
 
+from reput.cli import options
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import (
-    config_options,
-    flag,
-    given_config,
-    queue_entries_option,
-    report_format,
-    runner_options,
-    store_argument,
-)
 from reput.cli.progress import PhaseBars
 from reput.engine.check import Plan, RepairReport, prepare_repair, repair, undo_repair
 from reput.engine.stores import Chosen
@@ -30,15 +22,15 @@ from reput.errors import UsageError
     "\n  reput repair /data/store --truncate-tail --salvage"
     "\n  reput repair /data/store --undo",
 )
-@store_argument
-@flag("--plan", "Print the planned steps; change nothing.", "plan_only")
-@flag("--undo", "Swap back the state before the last repair.")
-@flag("--truncate-tail", "Cut the bytes after the CommitLog's last verifiable record.")
-@flag("--salvage", "Fill damaged ranges of the CommitLog, and keep the records after them.")
-@config_options
-@queue_entries_option
-@runner_options
-@report_format("json")
+@options.store_argument
+@options.flag("--plan", "Print the planned steps; change nothing.", "plan_only")
+@options.flag("--undo", "Swap back the state before the last repair.")
+@options.flag("--truncate-tail", "Cut the bytes after the CommitLog's last verifiable record.")
+@options.flag("--salvage", "Fill damaged ranges of the CommitLog, and keep the records after them.")
+@options.config_options
+@options.queue_entries_option
+@options.runner_options
+@options.report_format("json")
 def command(
     store: str,
     plan_only: bool,
@@ -73,7 +65,7 @@ def command(
     # Finish or undo an interrupted swap first. Otherwise `store` may be a half-built folder. Check the store before its
     # settings: if it cannot be repaired at all, the error should not be about settings.
     prepare_repair(store, plan_only=plan_only)
-    config = given_config(store, broker_config, sizes, writes=True)
+    config = options.given_config(store, broker_config, sizes, writes=True)
     with PhaseBars() as progress:
 
         def show(plan: Plan) -> None:

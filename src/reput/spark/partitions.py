@@ -10,16 +10,8 @@ from pyspark.sql.datasource import InputPartition
 
 from reput.base import counted
 from reput.core import LogListing, ScanBuffers
+from reput.engine import tables
 from reput.engine.messages import column_name
-from reput.engine.tables import (
-    Condition,
-    MissingLog,
-    OpenedQueues,
-    RangeBatches,
-    ReadPlan,
-    ReadTask,
-    compile_for,
-)
 from reput.errors import StoreNotFoundError, UsageError
 from reput.spark.errors import log, one_line
 from reput.spark.options import Offsets, SourceOptions
@@ -37,14 +29,14 @@ class LogPartition(InputPartition):
     """
 
     def __init__(
-        self, tasks: tuple[ReadTask, ...] = (), missing: tuple[MissingLog, ...] = ()
+        self, tasks: tuple[tables.ReadTask, ...] = (), missing: tuple[tables.MissingLog, ...] = ()
     ) -> None:
         self.tasks, self.missing = tasks, missing
         self.plan: SingleQueryPlan | None = None
         self.explanation: tuple[str, ...] = ()
 
 
-def partitions_of(plan: ReadPlan, options: SourceOptions) -> list[LogPartition]:
+def partitions_of(plan: tables.ReadPlan, options: SourceOptions) -> list[LogPartition]:
     """Pack ranges into partitions. Returns one empty partition if there is nothing to read.
 
     Raises CorruptMessageError for missing files, depending on the options.
@@ -78,26 +70,26 @@ def read_partition(
     partition: LogPartition,
     options: SourceOptions,
     schema: pa.Schema,
-    conditions: Sequence[Condition],
+    conditions: Sequence[tables.Condition],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a partition in batches of this schema."""
     with one_line():
         if partition.plan is not None:
             partition.plan.check()
-        compile_for(map(column_name, schema.names))
+        tables.compile_for(map(column_name, schema.names))
         set_modules_aside()
         for missing in partition.missing:
             yield _shaped(missing.row(conditions), schema)
-        with closing(OpenedQueues()) as queues:
+        with closing(tables.OpenedQueues()) as queues:
             for task in partition.tasks:
                 yield from _read(task, options, schema, conditions, queues)
 
 
-def read_sample(tasks: Sequence[ReadTask], columns: Sequence[str]) -> None:
+def read_sample(tasks: Sequence[tables.ReadTask], columns: Sequence[str]) -> None:
     """Read some ranges, and drop their rows."""
-    with closing(OpenedQueues()) as queues:
+    with closing(tables.OpenedQueues()) as queues:
         for task in tasks:
-            batches = RangeBatches(
+            batches = tables.RangeBatches(
                 task.part, columns, on_corrupt="skip", open_file=task.open_file, opened=queues
             )
             for _ in batches:
@@ -105,15 +97,15 @@ def read_sample(tasks: Sequence[ReadTask], columns: Sequence[str]) -> None:
 
 
 def _read(
-    task: ReadTask,
+    task: tables.ReadTask,
     options: SourceOptions,
     schema: pa.Schema,
-    conditions: Sequence[Condition],
-    queues: OpenedQueues,
+    conditions: Sequence[tables.Condition],
+    queues: tables.OpenedQueues,
 ) -> Iterator[pa.RecordBatch]:
     # A worker process reads many partitions, one after the other, so reuse its buffers.
     buffers = _buffers.pop() if _buffers else ScanBuffers()
-    batches = RangeBatches(
+    batches = tables.RangeBatches(
         task.part, map(column_name, schema.names), conditions, on_corrupt=options.on_corrupt,
         decompressed=options.decompress, unwrap_batches=options.unwrap_batches,
         open_file=task.open_file, buffers=buffers, opened=queues,
@@ -133,7 +125,7 @@ def _read(
         log(str(lost))
 
 
-def _done(task: ReadTask, batches: RangeBatches) -> str:
+def _done(task: tables.ReadTask, batches: tables.RangeBatches) -> str:
     """Return a log line about a finished task. Spark itself does not count the bytes that a Python source reads."""
     part, report = task.part, batches.report
     return (

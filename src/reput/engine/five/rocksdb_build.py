@@ -8,23 +8,12 @@ from pathlib import Path
 
 from reput.base import agreeing, counted
 from reput.core import Queue, facts_of
+from reput.engine import rebuild
 from reput.engine.five.rocksdb_database import require_library
 from reput.engine.five.rocksdb_layout import RocksPlanTask, rocksdb_layout
 from reput.engine.five.rocksdb_tables import RocksTableWritten, write_rocksdb_table
 from reput.engine.five.rocksdb_writer import create_database
-from reput.engine.rebuild import (
-    LogSummary,
-    QueueLayout,
-    RebuildReport,
-    RunOne,
-    Staging,
-    WriteQueues,
-    entries_of_a_task,
-    expired_queue_ends,
-    last_entries,
-    renumbered_entries,
-    some_names,
-)
+from reput.engine.rebuild import some_names
 from reput.engine.writer import LogPart
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
 from reput.format.rocksdb_queue import CHECKPOINT_KEY, encode_checkpoint, encode_end, end_key
@@ -38,7 +27,7 @@ class DatabaseBuild:
 
     def __init__(
         self,
-        staging: Staging,
+        staging: rebuild.Staging,
         output: Path,
         name: str,
         topics: Collection[str] | None,
@@ -51,19 +40,23 @@ class DatabaseBuild:
         self._name, self._topics = name, None if topics is None else frozenset(topics)
         self._replaced = str(output / name) if in_place else None
 
-    def plan(self, log: LogSummary, parallelism: int, run: RunOne) -> QueueLayout:
+    def plan(
+        self, log: rebuild.LogSummary, parallelism: int, run: rebuild.RunOne
+    ) -> rebuild.QueueLayout:
         """See QueueBuild."""
-        share = entries_of_a_task(log, parallelism)
+        share = rebuild.entries_of_a_task(log, parallelism)
         scanned, plan = str(self._staging.scanned), str(self._staging.plan)
         part = LogPart(log.begin, log.end, log.lost, log.misplaced > 0)
         task = RocksPlanTask(scanned, log.staged, plan, share, part, self._replaced, self._topics)
         return run(rocksdb_layout, task)
 
-    def writer(self) -> WriteQueues:
+    def writer(self) -> rebuild.WriteQueues:
         """See QueueBuild."""
         return write_rocksdb_table
 
-    def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
+    def finish(
+        self, log: rebuild.LogSummary, written: Sequence[object], report: rebuild.RebuildReport
+    ) -> None:
         """See QueueBuild."""
         tables = [result for result in written if isinstance(result, RocksTableWritten)]
         newest: dict[Queue, tuple[int, int]] = {}
@@ -92,7 +85,7 @@ class DatabaseBuild:
             )
         if facts_of(report.store).has_queue_files:
             staged = [self._staging.scanned / name for name in log.staged]
-            renumbered = renumbered_entries(Path(report.store), staged, replaced)
+            renumbered = rebuild.renumbered_entries(Path(report.store), staged, replaced)
             report.queue_entries_renumbered = sum(renumbered.values())
             if renumbered:
                 report.note(
@@ -107,8 +100,8 @@ class DatabaseBuild:
                 "message has the same "
                 "queue offset; a 5.3 broker also keeps only the later entry"
             )
-        expired = dict(expired_queue_ends(self._output, log.begin))
-        for last in last_entries(self._output, report):
+        expired = dict(rebuild.expired_queue_ends(self._output, log.begin))
+        for last in rebuild.last_entries(self._output, report):
             if last.physical_offset < log.begin:
                 place = last.physical_offset, last.queue_offset
                 expired[Queue(last.topic, last.queue_id)] = place

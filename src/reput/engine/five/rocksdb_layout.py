@@ -15,18 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from reput.core import Queue
+from reput.engine import rebuild
 from reput.engine.five.old_database import beginning_again, plan_old_numbers
-from reput.engine.rebuild import (
-    OldNumbers,
-    QueueLayout,
-    QueuePlan,
-    QueueTask,
-    RunTable,
-    SplitRuns,
-    divide_tasks,
-    write_old_numbers,
-    write_plan,
-)
 from reput.engine.writer import LogPart
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.java_string import encode_utf8
@@ -68,7 +58,7 @@ class RocksPlanTask:
     topics: frozenset[str] | None = None
 
 
-def ranges_of(plan: QueuePlan, number: int) -> list[KeyedRange]:
+def ranges_of(plan: rebuild.QueuePlan, number: int) -> list[KeyedRange]:
     """Return the ranges of keys that table `number` of the plan contains, in key order."""
     pairs = zip(plan.pack(number), plan.ranges[number], strict=True)
     return [KeyedRange(queue, *bounds) for queue, bounds in pairs]
@@ -83,9 +73,9 @@ class _Run(NamedTuple):
     highest: int
 
 
-def rocksdb_layout(task: RocksPlanTask) -> QueueLayout:
+def rocksdb_layout(task: RocksPlanTask) -> rebuild.QueueLayout:
     """Write the files of the plan; return one task per table. Safe to run twice. Raises StoreAccessError."""
-    share, layout = max(min(task.share, MOST_ENTRIES), 1), QueueLayout()
+    share, layout = max(min(task.share, MOST_ENTRIES), 1), rebuild.QueueLayout()
     runs, entries_of = _runs(task)
     tables: list[list[KeyedRange]] = []
     weights: list[int] = []
@@ -98,21 +88,21 @@ def rocksdb_layout(task: RocksPlanTask) -> QueueLayout:
             weights[-1] += count
     for number, entries in enumerate(weights):
         weight = ENTRY_BYTES * (entries + 1)
-        layout.tasks.append(QueueTask(number, "form", 0, len(task.staged), weight))
+        layout.tasks.append(rebuild.QueueTask(number, "form", 0, len(task.staged), weight))
     queues = {run.queue: number for number, run in enumerate(runs)}
-    layout.divides = divide_tasks(len(tables), entries_of, share)
-    plan = QueuePlan(
+    layout.divides = rebuild.divide_tasks(len(tables), entries_of, share)
+    plan = rebuild.QueuePlan(
         task.staged, list(queues),
         packs=[[queues[part.queue] for part in table] for table in tables],
         ranges=[[(part.first, part.last) for part in table] for table in tables],
     )  # fmt: skip
-    write_plan(task.plan, plan.divided_by(range(len(tables)), layout.divides))
+    rebuild.write_plan(task.plan, plan.divided_by(range(len(tables)), layout.divides))
     return layout
 
 
 def _runs(task: RocksPlanTask) -> tuple[list[_Run], list[int]]:
     """Return a `_Run` for each queue, and the number of entries in each staged file."""
-    runs, table = SplitRuns(task.scanned, task.staged), RunTable()
+    runs, table = rebuild.SplitRuns(task.scanned, task.staged), rebuild.RunTable()
     entries_of: list[int] = []
     entries, first, highest = (np.empty(0, np.int64) for _ in range(3))
     for numbers, of_split in runs:
@@ -134,13 +124,15 @@ def _runs(task: RocksPlanTask) -> tuple[list[_Run], list[int]]:
     return all_runs, entries_of
 
 
-def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTable) -> list[_Run]:
+def _of_lost_messages(
+    task: RocksPlanTask, queues: Sequence[Queue], table: rebuild.RunTable
+) -> list[_Run]:
     """Determine queue offsets of messages from the entries of the replaced database, and write them to the plan.
 
     Return a `_Run` for each queue that has entries only in the replaced database. All messages of such a queue are
     lost, so the scan did not find the queue.
     """
-    old: dict[Queue, OldNumbers] = {}
+    old: dict[Queue, rebuild.OldNumbers] = {}
     if task.replaced is not None:
         suspects, staged = None, [Path(task.scanned, name) for name in task.staged]
         # If the log is undamaged, compare old entries with messages only in queues whose messages state doubtful queue
@@ -150,7 +142,7 @@ def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTa
             odd = np.flatnonzero(table.irregular | table.late).tolist()
             suspects = beginning_again(staged) | {queues[number] for number in odd}
         old = plan_old_numbers(task.replaced, staged, suspects, task.log)
-    write_old_numbers(task.plan, old)
+    rebuild.write_old_numbers(task.plan, old)
     in_log = set(queues)
     return [
         _Run(queue, len(numbers.kept_at), int(numbers.kept_at[0]), int(numbers.kept_at[-1]))

@@ -20,17 +20,8 @@ from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
+from reput import core
 from reput.base import no_progress, waiting
-from reput.core import (
-    CommitLogFile,
-    CommitLogReader,
-    KnownFile,
-    KnownRanges,
-    ListedLog,
-    LogListing,
-    TimedPiece,
-    find_record,
-)
 from reput.format.commit_log import MIN_RECORD_BYTES, RecordError, decode, read_size_and_magic
 from reput.io import OpenFile, RangeReader
 
@@ -49,7 +40,7 @@ _MAX_RECORD_BYTES = 64 << 20  # A longer record is not read just to find its tim
 class TimedRange(NamedTuple):
     """Offsets [start, stop) of one file, and the first message's store time (ms); None if the time is unreadable."""
 
-    file: CommitLogFile
+    file: core.CommitLogFile
     start: int
     stop: int
     first_ms: int | None
@@ -61,7 +52,7 @@ class StoredRange(NamedTuple):
     `at_record` is also true if damage begins at `start`, right after a record.
     """
 
-    file: CommitLogFile
+    file: core.CommitLogFile
     start: int
     stop: int
     at_record: bool = True
@@ -79,7 +70,7 @@ class StoredBetween(NamedTuple):
         return cls(-_EVER if low_ms is None else low_ms, _EVER if high_ms is None else high_ms)
 
 
-def first_stored(source: LogListing, low_ms: int) -> int:
+def first_stored(source: core.LogListing, low_ms: int) -> int:
     """Return a physical offset, not after the first message that was stored at `low_ms` or later.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -95,8 +86,8 @@ def first_stored(source: LogListing, low_ms: int) -> int:
 
 
 def stored_within(
-    source: LogListing,
-    files: Sequence[CommitLogFile],
+    source: core.LogListing,
+    files: Sequence[core.CommitLogFile],
     low_ms: int | None,
     high_ms: int | None,
 ) -> Iterator[StoredRange]:
@@ -106,8 +97,8 @@ def stored_within(
     """
     window = StoredBetween.of(low_ms, high_ms)
     left_bytes = _MOST_SCANNED_BYTES
-    with closing(CommitLogReader(ListedLog(source))) as log:
-        known_ranges = KnownRanges(log)
+    with closing(core.CommitLogReader(core.ListedLog(source))) as log:
+        known_ranges = core.KnownRanges(log)
         for file in files:
             if not known_ranges.is_known(file):
                 left_bytes -= file.size
@@ -117,7 +108,9 @@ def stored_within(
             yield from _stored(file, known_ranges.learn(file), window)
 
 
-def _stored(file: CommitLogFile, facts: KnownFile, window: StoredBetween) -> Iterator[StoredRange]:
+def _stored(
+    file: core.CommitLogFile, facts: core.KnownFile, window: StoredBetween
+) -> Iterator[StoredRange]:
     """Yield the ranges of a file that may contain messages of a window."""
     stop = file.start
     for piece in facts.pieces:
@@ -144,8 +137,8 @@ class Elsewhere(NamedTuple):
 
 
 def stored_elsewhere(
-    source: LogListing,
-    files: Sequence[CommitLogFile],
+    source: core.LogListing,
+    files: Sequence[core.CommitLogFile],
     low_ms: int | None,
     high_ms: int | None,
     step_bytes: int,
@@ -162,8 +155,8 @@ def stored_elsewhere(
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
     window = StoredBetween.of(low_ms, high_ms)
-    with closing(CommitLogReader(ListedLog(source))) as log:
-        cache = KnownRanges(log)
+    with closing(core.CommitLogReader(core.ListedLog(source))) as log:
+        cache = core.KnownRanges(log)
         facts = {file: cache.learn(file) for file in files if cache.is_known(file)}
     timed = [_timed(source, file, facts.get(file)) for file in files]
     near = [item for item in within(timed, low_ms, high_ms) if item.file not in facts]
@@ -198,28 +191,30 @@ def stored_elsewhere(
     return Elsewhere(sorted(ranges), sum(file.size for file in to_scan), len(files) - len(facts))
 
 
-def _timed(source: LogListing, file: CommitLogFile, facts: KnownFile | None) -> TimedRange:
+def _timed(
+    source: core.LogListing, file: core.CommitLogFile, facts: core.KnownFile | None
+) -> TimedRange:
     if facts is None:
         return next(iter(timed_ranges(source.open_file, file, file.size)))
-    times = TimedPiece.joined(facts.pieces)
+    times = core.TimedPiece.joined(facts.pieces)
     return TimedRange(file, file.start, file.end, None if times is None else times.least)
 
 
-def _learn(source: LogListing, file: CommitLogFile) -> KnownFile:
+def _learn(source: core.LogListing, file: core.CommitLogFile) -> core.KnownFile:
     """Scan a file with a separate reader, because readers are not thread-safe."""
-    with closing(CommitLogReader(ListedLog(source))) as log:
-        return KnownRanges(log).learn(file)
+    with closing(core.CommitLogReader(core.ListedLog(source))) as log:
+        return core.KnownRanges(log).learn(file)
 
 
 def _at_the_edges(
-    timed: Sequence[TimedRange], near: set[CommitLogFile], window: StoredBetween
-) -> list[CommitLogFile]:
+    timed: Sequence[TimedRange], near: set[core.CommitLogFile], window: StoredBetween
+) -> list[core.CommitLogFile]:
     """Return the files in which an edge of the window may lie, the nearest to an edge first.
 
     Only these files are scanned for the store times of their parts, because only these files may have parts outside the
     window. The files between the edges must be read whole in any case.
     """
-    distances: list[tuple[int, CommitLogFile]] = []
+    distances: list[tuple[int, core.CommitLogFile]] = []
     for number, item in enumerate(timed):
         if item.file not in near or item.first_ms is None:
             continue
@@ -234,7 +229,9 @@ def _at_the_edges(
     return [file for _, file in sorted(distances)]
 
 
-def timed_ranges(open_file: OpenFile, file: CommitLogFile, step_bytes: int) -> Iterator[TimedRange]:
+def timed_ranges(
+    open_file: OpenFile, file: core.CommitLogFile, step_bytes: int
+) -> Iterator[TimedRange]:
     """Divide a file into ranges of about `step_bytes`, each with the store time of its first record.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -244,7 +241,7 @@ def timed_ranges(open_file: OpenFile, file: CommitLogFile, step_bytes: int) -> I
             stop = min(start + step_bytes, file.end)
             at: int | None = start
             if start > file.start:
-                at = find_record(reader, file, start, min(start + _SEARCHED_BYTES, stop))
+                at = core.find_record(reader, file, start, min(start + _SEARCHED_BYTES, stop))
             first_ms = None if at is None else _store_timestamp(reader, file, at)
             yield TimedRange(file, start, stop, first_ms)
 
@@ -279,7 +276,7 @@ def within(
     return parts
 
 
-def _store_timestamp(reader: RangeReader, file: CommitLogFile, at: int) -> int | None:
+def _store_timestamp(reader: RangeReader, file: core.CommitLogFile, at: int) -> int | None:
     rest = file.end - at
     if rest < MIN_RECORD_BYTES:
         return None

@@ -20,17 +20,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
+from reput import core
 from reput.base import counted
-from reput.core import (
-    FILE_FORM,
-    CommitLogFile,
-    CommitLogReader,
-    LogWalk,
-    StoreLog,
-    find_record,
-    index_paths,
-    queue_forms,
-)
 from reput.errors import StoreError
 from reput.format.file_names import INDEX_FOLDER
 from reput.format.index_file import HEADER_BYTES, decode_header
@@ -42,7 +33,7 @@ _FIRST_BYTES = 64 << 10
 _GROWTH = 8
 
 
-def newest_timestamp(log: CommitLogReader, file: CommitLogFile) -> int:
+def newest_timestamp(log: core.CommitLogReader, file: core.CommitLogFile) -> int:
     """Return the store timestamp (ms) of the file's last message, or the file's modification time if it has no message.
 
     Raises StoreNotFoundError, StoreAccessError.
@@ -53,7 +44,7 @@ def newest_timestamp(log: CommitLogReader, file: CommitLogFile) -> int:
         first: int | None = start
         if start > file.start:
             with FileReader(file.path) as reader:
-                first = find_record(reader, file, start, file.end)
+                first = core.find_record(reader, file, start, file.end)
         timestamp = None if first is None else _last_timestamp(log, file, first)
         if timestamp is not None:
             return timestamp
@@ -62,7 +53,7 @@ def newest_timestamp(log: CommitLogReader, file: CommitLogFile) -> int:
         length *= _GROWTH
 
 
-def _last_timestamp(log: CommitLogReader, file: CommitLogFile, start: int) -> int | None:
+def _last_timestamp(log: core.CommitLogReader, file: core.CommitLogFile, start: int) -> int | None:
     """Return the store time of the last message, or None if no message begins at `start`.
 
     Reads the file from `start` on. A damaged file is as young as the last message before or after one of its damaged
@@ -71,7 +62,7 @@ def _last_timestamp(log: CommitLogReader, file: CommitLogFile, start: int) -> in
     times: list[int] = []
     position: int | None = start
     while position is not None:
-        walk, last = LogWalk(log, position, file.end, in_place=False), None
+        walk, last = core.LogWalk(log, position, file.end, in_place=False), None
         for record in walk:
             last = record.store_timestamp()
         times += [] if last is None else [last]
@@ -81,7 +72,7 @@ def _last_timestamp(log: CommitLogReader, file: CommitLogFile, start: int) -> in
         position = None
         if walk.damage and walk.damage[-1].stop >= file.end:
             with FileReader(file.path) as reader:
-                position = find_record(reader, file, walk.damage[-1].start + 1, file.end)
+                position = core.find_record(reader, file, walk.damage[-1].start + 1, file.end)
     return max(times, default=None)
 
 
@@ -109,11 +100,11 @@ class ExpiryReport:
 
 
 def files_before(
-    log: CommitLogReader,
+    log: core.CommitLogReader,
     timestamp: int,
     until: int,
-    age: Callable[[CommitLogReader, CommitLogFile], int],
-) -> list[CommitLogFile]:
+    age: Callable[[core.CommitLogReader, core.CommitLogFile], int],
+) -> list[core.CommitLogFile]:
     """Return the files, oldest first, whose last message was stored before a time (ms).
 
     Excludes the last file, and files that end after physical offset `until`. `age` returns the store time of a file's
@@ -125,13 +116,13 @@ def files_before(
     return list(takewhile(lambda file: age(log, file) < timestamp, candidates))
 
 
-def deletable_files(log: CommitLogReader, until: int) -> Iterator[CommitLogFile]:
+def deletable_files(log: core.CommitLogReader, until: int) -> Iterator[core.CommitLogFile]:
     """Yield the files that end at or before `until`, oldest first, except the last file of the log."""
     return takewhile(lambda file: file.end <= until, log.files[:-1])
 
 
 def plan_expiry(
-    store: Path, log: CommitLogReader, expired: Sequence[CommitLogFile]
+    store: Path, log: core.CommitLogReader, expired: Sequence[core.CommitLogFile]
 ) -> ExpiryReport:
     """Plan the deletion of the log files `expired`, which are the oldest, and of their indexes.
 
@@ -181,7 +172,7 @@ def plan_by_time(store: Path, before: int, until: int | None = None) -> ExpiryRe
     The owner of the store may delete files meanwhile. `until` limits the plan to files that end at or before this
     physical offset. Raises StoreNotFoundError, StoreAccessError, FormatError.
     """
-    log = CommitLogReader(StoreLog(store))
+    log = core.CommitLogReader(core.StoreLog(store))
     try:
         while True:
             files, most = log.files, log.files_end if until is None else until
@@ -197,12 +188,12 @@ def plan_by_time(store: Path, before: int, until: int | None = None) -> ExpiryRe
 
 
 def _expired_queue_files(store: Path, log_begin: int) -> Iterator[str]:
-    for form in (FILE_FORM, *queue_forms(str(store))):
+    for form in (core.FILE_FORM, *core.queue_forms(str(store))):
         yield from form.expired_files(str(store), log_begin)
 
 
 def _expired_index_files(folder: Path, log_begin: int) -> Iterator[str]:
-    for path in index_paths(folder)[:-1]:
+    for path in core.index_paths(folder)[:-1]:
         if path.stat().st_size < HEADER_BYTES:
             return
         with FileReader(str(path)) as reader:

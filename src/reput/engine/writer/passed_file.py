@@ -6,20 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import closing, suppress
 
-from reput.core import (
-    CommitLogFile,
-    CommitLogReader,
-    DispatchBatch,
-    FileScan,
-    KnownFile,
-    KnownRanges,
-    ListedLog,
-    LogListing,
-    LogTopics,
-    PassedRange,
-    ScannedPiece,
-    settled,
-)
+from reput import core
 from reput.errors import ReputError
 
 # At most this many complete files wait until no process has them open for writing.
@@ -29,23 +16,23 @@ _MOST_COMPLETE = 64
 class PassedFile:
     """Collects facts while a scan reads a whole local file. They are kept only if no record was damaged."""
 
-    def __init__(self, file: CommitLogFile) -> None:
+    def __init__(self, file: core.CommitLogFile) -> None:
         """Prepare to collect. Call this before the scan begins."""
         self._file = file
-        may_keep = PassedRange.begin(file, file.start) is not None
-        self._stamp = settled(file) if may_keep else ()
+        may_keep = core.PassedRange.begin(file, file.start) is not None
+        self._stamp = core.settled(file) if may_keep else ()
         self.restart()
 
     def restart(self) -> None:
         """Forget what has passed, because another scan begins at the start of the file."""
-        self._passed = PassedRange.begin(self._file, self._file.start) if self._stamp else None
+        self._passed = core.PassedRange.begin(self._file, self._file.start) if self._stamp else None
 
-    def add(self, piece: ScannedPiece) -> None:
+    def add(self, piece: core.ScannedPiece) -> None:
         """Take the next records."""
         if self._passed is not None:
             self._passed.add(piece.batch, piece.positions + piece.base)
 
-    def keep(self, scan: FileScan) -> None:
+    def keep(self, scan: core.FileScan) -> None:
         """Keep the facts after the scan, unless it has found damage."""
         end = scan.end
         is_whole = not scan.damage and not scan.misplaced and not end.torn
@@ -61,18 +48,20 @@ class PassedLog:
     """
 
     def __init__(self) -> None:
-        self._file: CommitLogFile | None = None
-        self._passed: PassedRange | None = None
+        self._file: core.CommitLogFile | None = None
+        self._passed: core.PassedRange | None = None
         self._stop = -1
-        self._resumed: KnownFile | None = None
-        self._complete: deque[tuple[CommitLogFile, KnownFile]] = deque(maxlen=_MOST_COMPLETE)
+        self._resumed: core.KnownFile | None = None
+        self._complete: deque[tuple[core.CommitLogFile, core.KnownFile]] = deque(
+            maxlen=_MOST_COMPLETE
+        )
 
-    def resume(self, file: CommitLogFile) -> None:
+    def resume(self, file: core.CommitLogFile) -> None:
         """Continue with a file whose facts were kept earlier. Call this before the file is changed."""
         with closing(_log_of(file)) as log:
-            self._resumed = KnownRanges(log).known(file)
+            self._resumed = core.KnownRanges(log).known(file)
 
-    def add(self, file: CommitLogFile, batch: DispatchBatch) -> None:
+    def add(self, file: core.CommitLogFile, batch: core.DispatchBatch) -> None:
         """Take the next messages of a file."""
         messages = batch.messages
         if not len(messages):
@@ -86,9 +75,9 @@ class PassedLog:
         if self._passed is not None:
             self._passed.add(batch)
 
-    def _begin(self, file: CommitLogFile, begin: int) -> PassedRange | None:
+    def _begin(self, file: core.CommitLogFile, begin: int) -> core.PassedRange | None:
         resumed, self._resumed = self._resumed, None
-        if begin == file.start and (passed := PassedRange.begin(file, begin)) is not None:
+        if begin == file.start and (passed := core.PassedRange.begin(file, begin)) is not None:
             return passed
         if (
             resumed is None
@@ -96,9 +85,9 @@ class PassedLog:
             or (resumed.start, resumed.stop) != (file.start, begin)
         ):
             return None
-        return PassedRange(
+        return core.PassedRange(
             file,
-            KnownFile(
+            core.KnownFile(
                 resumed.start,
                 begin,
                 resumed.pieces,
@@ -122,32 +111,32 @@ class PassedLog:
         while self._complete:
             file, facts = self._complete[0]
             with suppress(ReputError, OSError):
-                if not (stamp := settled(file)):
+                if not (stamp := core.settled(file)):
                     return
                 _keep(file, facts, stamp)
             self._complete.popleft()
 
 
-def _log_of(file: CommitLogFile) -> CommitLogReader:
-    return CommitLogReader(ListedLog(LogListing(file.path, (file,))))
+def _log_of(file: core.CommitLogFile) -> core.CommitLogReader:
+    return core.CommitLogReader(core.ListedLog(core.LogListing(file.path, (file,))))
 
 
-def _keep(file: CommitLogFile, facts: KnownFile, stamp: tuple[int, ...]) -> None:
+def _keep(file: core.CommitLogFile, facts: core.KnownFile, stamp: tuple[int, ...]) -> None:
     """Keep facts about a local log file (see `KnownRanges.take`)."""
     if file.is_worth_keeping:
         with closing(_log_of(file)) as log:
-            KnownRanges(log).take(file, facts, stamp)
+            core.KnownRanges(log).take(file, facts, stamp)
 
 
-def keep_parts(file: CommitLogFile, parts: Sequence[bytes], stamp: tuple[int, ...]) -> None:
+def keep_parts(file: core.CommitLogFile, parts: Sequence[bytes], stamp: tuple[int, ...]) -> None:
     """Keep facts about a local log file, joined from those of its ranges (`KnownFile.encoded`)."""
-    ranges = [KnownFile.decoded(part) for part in parts]
-    facts = KnownFile.joined([part for part in ranges if part is not None])
+    ranges = [core.KnownFile.decoded(part) for part in parts]
+    facts = core.KnownFile.joined([part for part in ranges if part is not None])
     if facts is not None:
         _keep(file, facts, stamp)
 
 
-def keep_topics(log: CommitLogReader) -> None:
+def keep_topics(log: core.CommitLogReader) -> None:
     """Add the topics of all files whose facts were kept to the map of topics (`LogTopics`)."""
     if any(file.is_worth_keeping for file in log.files):
-        LogTopics(log, KnownRanges(log)).keep()
+        core.LogTopics(log, core.KnownRanges(log)).keep()

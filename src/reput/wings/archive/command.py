@@ -9,19 +9,7 @@ from typing import Any
 
 import click
 
-from reput.cli import (
-    DAMAGED,
-    END_TIME,
-    FOUND,
-    TIME,
-    all_formats,
-    flag,
-    path_option,
-    refuse_logs_option,
-    runner_options_of,
-    signals_stop,
-    warn,
-)
+from reput import cli
 from reput.core import CommitLogFile, StoreLog
 from reput.engine.stores import Chosen
 from reput.errors import StoreError, UsageError, is_transient
@@ -40,9 +28,9 @@ from reput.wings.archive.api import archive, restore, verify_archive
     "\n  reput archive --verify message.proof",
 )
 @click.argument(
-    "paths", metavar="[STORE] ARCHIVE", nargs=-1, required=True, callback=refuse_logs_option
+    "paths", metavar="[STORE] ARCHIVE", nargs=-1, required=True, callback=cli.refuse_logs_option
 )
-@flag("--with-last", "Also copy the last log file in its present state.")
+@cli.flag("--with-last", "Also copy the last log file in its present state.")
 @click.option(
     "--retention",
     "retention_days",
@@ -50,7 +38,7 @@ from reput.wings.archive.api import archive, restore, verify_archive
     metavar="DAYS",
     help="Delete the oldest archived log files whose messages are all older than DAYS.",
 )
-@flag("--follow", "Look for new log files until interrupted; --every sets the interval.")
+@cli.flag("--follow", "Look for new log files until interrupted; --every sets the interval.")
 @click.option(
     "--every",
     "every_s",
@@ -60,24 +48,26 @@ from reput.wings.archive.api import archive, restore, verify_archive
     metavar="SECONDS",
     help="With --follow: pause between two searches for new log files.",
 )
-@runner_options_of(
+@cli.runner_options_of(
     "serial",
     "Copy one log file after the other, or several at once: in processes of this machine, or on Spark.",
 )
-@flag("--verify", "Compare every byte of ARCHIVE with its checksums.")
+@cli.flag("--verify", "Compare every byte of ARCHIVE with its checksums.")
 @click.option(
     "--message",
     type=int,
     metavar="OFFSET",
     help="With --verify: only the message at this physical offset.",
 )
-@path_option(
+@cli.path_option(
     "--proof",
     "FILE",
     "With --message: write a proof of the message. archive --verify FILE checks the proof.",
 )
-@path_option("--sign", "KEY", "With --proof: sign it with this Ed25519 key (PEM).", "signing_key")
-@all_formats("json")
+@cli.path_option(
+    "--sign", "KEY", "With --proof: sign it with this Ed25519 key (PEM).", "signing_key"
+)
+@cli.all_formats("json")
 def archive_command(
     paths: tuple[str, ...],
     with_last: bool,
@@ -136,7 +126,7 @@ def archive_command(
         is_valid = copied.is_valid
         text, data = str(copied), copied.as_dict()
     click.echo(json.dumps(data, indent=2) if layout == "json" else text)
-    return FOUND if is_valid else DAMAGED
+    return cli.FOUND if is_valid else cli.DAMAGED
 
 
 def _follow(
@@ -150,7 +140,7 @@ def _follow(
         if stop.is_set():
             raise _StoppedError
 
-    with signals_stop(stop):
+    with cli.signals_stop(stop):
         while not stop.is_set():
             try:
                 # A file is ready to copy once a newer file has data. Do not read the archive before that happens.
@@ -168,7 +158,7 @@ def _follow(
             except StoreError as error:
                 if is_first or not is_transient(error):
                     raise
-                warn(f"{error}; trying again in {every_s:g} s")
+                cli.warn(f"{error}; trying again in {every_s:g} s")
             else:
                 is_valid &= copied.is_valid
                 if copied.files or is_first:
@@ -177,7 +167,7 @@ def _follow(
                     sys.stdout.flush()
                 is_first, archived_file = False, last
             stop.wait(every_s)
-    return FOUND if is_valid else DAMAGED
+    return cli.FOUND if is_valid else cli.DAMAGED
 
 
 class _StoppedError(Exception):
@@ -194,10 +184,10 @@ class _StoppedError(Exception):
 @click.argument("archive", metavar="ARCHIVE")
 @click.argument("destination", metavar="DEST", type=click.Path())
 @click.option(
-    "--begin", "begin", type=TIME, help="Only log files with messages stored since this time."
+    "--begin", "begin", type=cli.TIME, help="Only log files with messages stored since this time."
 )
 @click.option(
-    "--end", "end", type=END_TIME, help="Only log files with messages stored until this time."
+    "--end", "end", type=cli.END_TIME, help="Only log files with messages stored until this time."
 )
 @click.option(
     "--topic",
@@ -213,7 +203,7 @@ class _StoppedError(Exception):
     metavar="K",
     help="Copy only messages with this key or unique key; repeatable.",
 )
-@all_formats("json")
+@cli.all_formats("json")
 def restore_command(archive: str, destination: str, layout: str, **options: Any) -> int:
     """Write the archived log files into the new folder DEST, byte for byte, and rebuild ConsumeQueues and IndexFiles.
 
@@ -228,4 +218,4 @@ def restore_command(archive: str, destination: str, layout: str, **options: Any)
     """
     report = restore(archive, destination, **options)
     click.echo(json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report))
-    return FOUND
+    return cli.FOUND

@@ -17,14 +17,7 @@ import pyarrow.compute as pc
 from reput.base import Progress, StoreConfig, Time, silent
 from reput.engine.tables import dataset
 from reput.engine.writer import WritableStore
-from reput.format.commit_log import (
-    CRC_PROPERTY,
-    SYS_FLAG_BORN_HOST_V6,
-    SYS_FLAG_PREPARED,
-    SYS_FLAG_ROLLBACK,
-    SYS_FLAG_STORE_HOST_V6,
-    SYS_FLAG_TRANSACTION_MASK,
-)
+from reput.format import commit_log
 from reput.format.erasure import KEPT_PROPERTIES
 from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.format.message_id import spellings
@@ -47,11 +40,15 @@ ORIGIN_STORE, ORIGIN_OFFSET, ORIGIN_QUEUE_OFFSET = (
 """Properties of a copied message, which state its original: the archive or store, physical offset and queue offset."""
 _HARMLESS = (CLUSTER, WAIT, RETRY_TOPIC)
 _DROPPED = (
-    *(name for name in KEPT_PROPERTIES if name not in _HARMLESS), CRC_PROPERTY, ORIGIN_STORE, ORIGIN_OFFSET,
+    *(name for name in KEPT_PROPERTIES if name not in _HARMLESS), commit_log.CRC_PROPERTY, ORIGIN_STORE, ORIGIN_OFFSET,
     ORIGIN_QUEUE_OFFSET,
 )  # fmt: skip
 """Properties that are not copied: with them, another broker would delay or forward the message again."""
-_FLAGS = SYS_FLAG_TRANSACTION_MASK | SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
+_FLAGS = (
+    commit_log.SYS_FLAG_TRANSACTION_MASK
+    | commit_log.SYS_FLAG_BORN_HOST_V6
+    | commit_log.SYS_FLAG_STORE_HOST_V6
+)
 _COLUMNS = (
     "topic", "queue_id", "queue_offset", "physical_offset", "flag", "sys_flag", "born_timestamp", "born_host",
     "reconsume_times", "keys", "unique_keys", "properties", "body",
@@ -135,8 +132,8 @@ def _is_of_users(rows: pa.RecordBatch) -> Mask:
         pc.is_in(topics, pa.array(sorted(INTERNAL_TOPICS))),
         pc.starts_with(topics, SYSTEM_TOPIC_PREFIX),
     )
-    kind = rows.column("sys_flag").to_numpy() & SYS_FLAG_TRANSACTION_MASK
-    is_open = (kind == SYS_FLAG_PREPARED) | (kind == SYS_FLAG_ROLLBACK)
+    kind = rows.column("sys_flag").to_numpy() & commit_log.SYS_FLAG_TRANSACTION_MASK
+    is_open = (kind == commit_log.SYS_FLAG_PREPARED) | (kind == commit_log.SYS_FLAG_ROLLBACK)
     return np.asarray(~internal.to_numpy(zero_copy_only=False) & ~is_open, np.bool_)
 
 

@@ -22,29 +22,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reput.core import (
-    BATCH_QUEUE,
-    CommitLogFile,
-    DispatchRules,
-    FileScan,
-    Queue,
-    QueueIndex,
-    QueueReader,
-    ScanMode,
-    is_light,
-    may_have_replaced_ids,
-)
+from reput import core
 from reput.errors import StoreError
+from reput.format import archive_index
 from reput.format.archive import KEY_INDEX, QUEUE_INDEX, IndexObject, Times
-from reput.format.archive_index import (
-    DIGESTS,
-    GROUP_ROWS,
-    KEY_SCHEMA,
-    QUEUE_SCHEMA,
-    QUEUES,
-    QueueRows,
-    packed,
-)
 from reput.format.consume_queue import BatchEntry
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.file_names import offset_file_name
@@ -87,11 +68,11 @@ class ScannedFile:
     has_replaced_ids: bool = False
     key_hashes: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     key_offsets: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    queues: list[Queue] = field(default_factory=list)
+    queues: list[core.Queue] = field(default_factory=list)
     bounds: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
     entries: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    unplaced: list[Queue] = field(default_factory=list)
-    batch_queues: set[Queue] = field(default_factory=set)
+    unplaced: list[core.Queue] = field(default_factory=list)
+    batch_queues: set[core.Queue] = field(default_factory=set)
 
 
 class _Columns(NamedTuple):
@@ -102,9 +83,9 @@ class _Columns(NamedTuple):
 
 def scan_log_file(
     open_file: OpenFile,
-    file: CommitLogFile,
-    rules: DispatchRules,
-    store_queues: QueueIndex | None,
+    file: core.CommitLogFile,
+    rules: core.DispatchRules,
+    store_queues: core.QueueIndex | None,
     *,
     is_last: bool,
     may_replace_ids: bool,
@@ -127,10 +108,12 @@ def scan_log_file(
     """
     # An archive's index has keys only.
     rules = replace(rules, tags_from=None)
-    scan = FileScan(file, file.start, file.end, ScanMode.SALVAGE, rules, open_file=open_file)
+    scan = core.FileScan(
+        file, file.start, file.end, core.ScanMode.SALVAGE, rules, open_file=open_file
+    )
     scanned = ScannedFile()
     columns, hashes, offsets, least, greatest = [], [], [], [], []
-    queues: list[Queue] = []
+    queues: list[core.Queue] = []
     for batch in scan.batches():
         messages = batch.messages
         grouped = batch.queue_entries()
@@ -149,7 +132,7 @@ def scan_log_file(
     scanned.is_whole = not (scan.damage or scan.misplaced or cut)
     scanned.times = Times(min(least), max(greatest)) if least else None
     if may_replace_ids:
-        scanned.has_replaced_ids = may_have_replaced_ids(open_file, file, ends=not is_last)
+        scanned.has_replaced_ids = core.may_have_replaced_ids(open_file, file, ends=not is_last)
     if hashes:
         _take_keys(scanned, np.concatenate(hashes), np.concatenate(offsets), file.start)
     if columns:
@@ -192,10 +175,10 @@ def _sorted_keys(
 
 def _take_entries(
     scanned: ScannedFile,
-    file: CommitLogFile,
+    file: core.CommitLogFile,
     columns: Sequence[_Columns],
-    queues: Sequence[Queue],
-    store_queues: QueueIndex | None,
+    queues: Sequence[core.Queue],
+    store_queues: core.QueueIndex | None,
     batch_topics: frozenset[str],
 ) -> None:
     number = np.concatenate([part.queue for part in columns])
@@ -229,7 +212,7 @@ def _take_entries(
         else:
             numbers = _own_numbers(store_queues, queue, file, places)
         # Messages of light queues (LMQ) and batch queues do not state their queue offset. All other messages do.
-        if numbers is None and (is_batch or is_light(queue.topic)):
+        if numbers is None and (is_batch or core.is_light(queue.topic)):
             scanned.unplaced.append(queue)
             continue
         if numbers is not None:
@@ -247,17 +230,17 @@ def _take_entries(
 
 
 def _own_numbers(
-    store_queues: QueueIndex | None,
-    queue: Queue,
-    file: CommitLogFile,
+    store_queues: core.QueueIndex | None,
+    queue: core.Queue,
+    file: core.CommitLogFile,
     offsets: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64] | None:
     """Return the queue offsets of the store's entries for these messages; None if an entry is missing."""
     if store_queues is None:
         return None
     with suppress(StoreError):
-        reader: QueueReader = store_queues.queue(queue.topic, queue.queue_id)
-        if reader.kind is BATCH_QUEUE:
+        reader: core.QueueReader = store_queues.queue(queue.topic, queue.queue_id)
+        if reader.kind is core.BATCH_QUEUE:
             return None
         first, stop = reader.min_queue_offset(file.start), reader.min_queue_offset(file.end)
         entries = np.frombuffer(b"".join(reader.entry_bytes(first, stop)), ENTRY_DTYPE)
@@ -278,9 +261,9 @@ def _own_numbers(
 
 
 def _own_batches(
-    store_queues: QueueIndex | None,
-    queue: Queue,
-    file: CommitLogFile,
+    store_queues: core.QueueIndex | None,
+    queue: core.Queue,
+    file: core.CommitLogFile,
     offsets: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int16]] | None:
     """Return base offsets and sizes of the batches at physical `offsets`, from the store's queue.
@@ -310,7 +293,7 @@ class IndexWriter:
     def __init__(self, path: Path, kind: str) -> None:
         self._path, self._kind = path, kind
         self._sink = _Sink(FileWriter(path, size=0))
-        schema = KEY_SCHEMA if kind == KEY_INDEX else QUEUE_SCHEMA
+        schema = archive_index.KEY_SCHEMA if kind == KEY_INDEX else archive_index.QUEUE_SCHEMA
         encodings = (
             {"key_hash": "DELTA_BINARY_PACKED", "physical_offset": "BYTE_STREAM_SPLIT"}
             if kind == KEY_INDEX
@@ -324,24 +307,24 @@ class IndexWriter:
         self._waiting: list[pa.Table] = []
         self._waiting_rows = self._rows = 0
         self._digests: list[str] = []
-        self._queues: list[QueueRows] = []
+        self._queues: list[archive_index.QueueRows] = []
 
     def add(self, rows: pa.Table) -> None:
         """Append rows. They are written as soon as several row groups are complete."""
         self._waiting.append(rows)
         self._waiting_rows += len(rows)
-        if self._waiting_rows >= 4 * GROUP_ROWS:
-            self._write(self._waiting_rows // GROUP_ROWS * GROUP_ROWS)
+        if self._waiting_rows >= 4 * archive_index.GROUP_ROWS:
+            self._write(self._waiting_rows // archive_index.GROUP_ROWS * archive_index.GROUP_ROWS)
 
-    def add_queue(self, queue: QueueRows) -> None:
+    def add_queue(self, queue: archive_index.QueueRows) -> None:
         """Begin a queue. The rows added next belong to it."""
         self._queues.append(queue._replace(row=self._rows + self._waiting_rows))
 
     def _write(self, rows: int) -> None:
         waiting = pa.concat_tables(self._waiting)
-        for start in range(0, rows, GROUP_ROWS):
-            part = waiting.slice(start, min(GROUP_ROWS, rows - start))
-            self._writer.write_table(part, row_group_size=GROUP_ROWS)
+        for start in range(0, rows, archive_index.GROUP_ROWS):
+            part = waiting.slice(start, min(archive_index.GROUP_ROWS, rows - start))
+            self._writer.write_table(part, row_group_size=archive_index.GROUP_ROWS)
             self._digests.append(self._sink.take_digest())
         self._rows += rows
         self._waiting, self._waiting_rows = [waiting.slice(rows)], self._waiting_rows - rows
@@ -350,9 +333,9 @@ class IndexWriter:
         """Complete the index. It covers log files from physical offset `begin` to `end`; `files` is their number."""
         if self._waiting_rows:
             self._write(self._waiting_rows)
-        pairs = {DIGESTS.decode(): json.dumps(self._digests)}
+        pairs = {archive_index.DIGESTS.decode(): json.dumps(self._digests)}
         if self._kind == QUEUE_INDEX:
-            pairs[QUEUES.decode()] = packed(self._queues).decode()
+            pairs[archive_index.QUEUES.decode()] = archive_index.packed(self._queues).decode()
         self._writer.add_key_value_metadata(pairs)
         self._sink.take_digest()
         self._writer.close()
@@ -429,7 +412,7 @@ def write_keys(path: Path, scanned: ScannedFile, begin: int, end: int) -> IndexO
 
 
 def _keys_of(hashes: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> pa.Table:
-    return pa.table([pa.array(hashes), pa.array(offsets)], schema=KEY_SCHEMA)
+    return pa.table([pa.array(hashes), pa.array(offsets)], schema=archive_index.KEY_SCHEMA)
 
 
 def write_queues(path: Path, scanned: ScannedFile, begin: int, end: int) -> IndexObject:
@@ -450,14 +433,20 @@ def write_queues(path: Path, scanned: ScannedFile, begin: int, end: int) -> Inde
 
 
 def _rows_of(
-    queue: Queue, numbers: npt.NDArray[np.int64], sizes: npt.NDArray[np.int16], *, is_batch: bool
-) -> QueueRows:
+    queue: core.Queue,
+    numbers: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int16],
+    *,
+    is_batch: bool,
+) -> archive_index.QueueRows:
     follows = not is_batch and bool((np.diff(numbers) == 1).all())
     greatest = int((numbers + sizes).max()) - 1
-    return QueueRows(*queue, 0, len(numbers), int(numbers.min()), greatest, follows, is_batch)
+    return archive_index.QueueRows(
+        *queue, 0, len(numbers), int(numbers.min()), greatest, follows, is_batch
+    )
 
 
-def _entries_of(queue: Queue, columns: dict[str, npt.NDArray[Any]]) -> pa.Table:
+def _entries_of(queue: core.Queue, columns: dict[str, npt.NDArray[Any]]) -> pa.Table:
     count = len(columns["queue_offset"])
     times = pa.array(columns["store_timestamp"]).cast(pa.timestamp("ms", "UTC"))
     return pa.table(
@@ -467,7 +456,7 @@ def _entries_of(queue: Queue, columns: dict[str, npt.NDArray[Any]]) -> pa.Table:
             pa.array(columns["queue_offset"]), pa.array(columns["physical_offset"]), pa.array(columns["size"]),
             times, pa.array(columns["tags_code"]), pa.array(columns["batch_size"]),
         ],
-        schema=QUEUE_SCHEMA,
+        schema=archive_index.QUEUE_SCHEMA,
     )  # fmt: skip
 
 
@@ -548,7 +537,7 @@ def _merge_queues(
     writer: IndexWriter,
     change: Callable[[pa.Table], pa.Table],
 ) -> None:
-    by_queue: dict[tuple[str, int], list[tuple[int, QueueRows]]] = {}
+    by_queue: dict[tuple[str, int], list[tuple[int, archive_index.QueueRows]]] = {}
     for number, index in enumerate(indexes):
         for rows in index.queues:
             by_queue.setdefault((rows.topic, rows.queue_id), []).append((number, rows))
@@ -560,7 +549,7 @@ def _merge_queues(
             before.greatest + 1 == after.least for before, after in itertools.pairwise(every)
         )
         writer.add_queue(
-            QueueRows(
+            archive_index.QueueRows(
                 *name, 0, sum(rows.rows for rows in every), min(rows.least for rows in every),
                 max(rows.greatest for rows in every), follows, any(rows.is_batch for rows in every),
             )

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from reput.core import (
-    JoinedQueues,
-    LostEntriesError,
-    QueueIndex,
-    QueueKind,
-    QueueReader,
-    open_queues,
-)
+from reput import core
+from reput.core import LostEntriesError, QueueReader
 from reput.errors import MessageNotFoundError
 from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry
 from reput.io import ArchiveStorage
 
 
-class ContinuedQueues(JoinedQueues):
+class ContinuedQueues(core.JoinedQueues):
     """A QueueIndex of a store and its archive.
 
     Entries of messages that are older than the store's log come from the archive.
@@ -26,7 +20,10 @@ class ContinuedQueues(JoinedQueues):
     """
 
     def __init__(
-        self, newer: QueueIndex, archive: Callable[[], ArchiveStorage], begin: Callable[[], int]
+        self,
+        newer: core.QueueIndex,
+        archive: Callable[[], ArchiveStorage],
+        begin: Callable[[], int],
     ) -> None:
         """Join the queues of a store (`newer`) with the queues of its archive.
 
@@ -34,15 +31,15 @@ class ContinuedQueues(JoinedQueues):
         """
         super().__init__([newer])
         self._newer, self._archive, self._begin = newer, archive, begin
-        self._opened: tuple[ArchiveStorage, QueueIndex] | None = None
+        self._opened: tuple[ArchiveStorage, core.QueueIndex] | None = None
 
-    def _older(self) -> QueueIndex:
+    def _older(self) -> core.QueueIndex:
         archive = self._archive()
         if self._opened is None or self._opened[0] is not archive:
-            self._opened = archive, open_queues(archive.root, archive)
+            self._opened = archive, core.open_queues(archive.root, archive)
         return self._opened[1]
 
-    def _indexes(self) -> Sequence[QueueIndex]:
+    def _indexes(self) -> Sequence[core.QueueIndex]:
         return self._newer, self._older()
 
     def queue(self, topic: str, queue_id: int) -> QueueReader:
@@ -81,7 +78,7 @@ class ContinuedQueue:
         """
         self._older, self._newer, self._begin = older, newer, begin
         self.folder: str = newer.folder
-        self.kind: QueueKind = newer.kind
+        self.kind: core.QueueKind = newer.kind
         # The archive's entries end at `_stop`, the store's begin at `_split`. Entries in between expired before they
         # were archived.
         self._split = newer.min_queue_offset(begin)

@@ -6,41 +6,27 @@ from typing import Any
 
 import click
 
-from reput.cli import (
-    DURATION,
-    MONITORING,
-    SIZE,
-    GivenStores,
-    all_formats,
-    answer_stores,
-    config_options,
-    fail_on_option,
-    limit_option,
-    resume_option,
-    runner_options,
-    stores_argument,
-    together,
-)
+from reput import cli
 from reput.engine.stores import Chosen
 from reput.wings.fleet.survey import fleet_lines, survey
 from reput.wings.fleet.thresholds import Thresholds
 
-_threshold_options = together(
+_threshold_options = cli.together(
     click.option(
         "--min-days", type=click.FloatRange(min=0), default=3.0, show_default=True,
         help="Warn if the disk is full sooner. A disk without room for one log file is always a warning.",
     ),
-    click.option("--max-growth", type=SIZE, help="Warn if the log grows by more per day."),
+    click.option("--max-growth", type=cli.SIZE, help="Warn if the log grows by more per day."),
     click.option(
         "--max-lag", type=click.IntRange(min=0), help="Warn if a group has more unread messages."
     ),
     click.option(
-        "--max-lag-age", type=DURATION,
+        "--max-lag-age", type=cli.DURATION,
         help="Warn if a group has an older unread message.  [default: 1d in a store that a broker uses]",
     ),
-    click.option("--max-age", type=DURATION, help="Warn if the newest message is older."),
+    click.option("--max-age", type=cli.DURATION, help="Warn if the newest message is older."),
     click.option(
-        "--max-proof-age", type=DURATION, default="35d", show_default=True,
+        "--max-proof-age", type=cli.DURATION, default="35d", show_default=True,
         help="Warn if a scrub has proved a file longer ago (reput check --scrub).",
     ),
 )  # fmt: skip
@@ -53,21 +39,21 @@ _threshold_options = together(
     "\n  reput fleet /brokers/*/store --format nagios --fail-on damage"
     "\n  reput fleet --stores fleet.toml --format prometheus > reput.prom",
 )
-@stores_argument
-@config_options
+@cli.stores_argument
+@cli.config_options
 @_threshold_options
-@fail_on_option
-@resume_option
-@limit_option
-@runner_options
-@all_formats(
+@cli.fail_on_option
+@cli.resume_option
+@cli.limit_option
+@cli.runner_options
+@cli.all_formats(
     "jsonl",
     "Output format; jsonl has one store per line, nagios and prometheus are for monitoring.",
-    further=MONITORING,
+    further=cli.MONITORING,
     row="findings",
 )
 def fleet_command(
-    targets: GivenStores,
+    targets: cli.GivenStores,
     min_days: float,
     max_growth: int | None,
     max_lag: int | None,
@@ -99,7 +85,7 @@ def fleet_command(
     lag_age_s = None if max_lag_age is None else max_lag_age / 1000
     age_s = None if max_age is None else max_age / 1000
     limits = Thresholds(min_days, max_growth, max_lag, lag_age_s, age_s, max_proof_age / 1000)
-    return answer_stores(
+    return cli.answer_stores(
         survey, targets.named(limit_s), layout, fail_on=fail_on, resume=resume, limit_s=limit_s, runner=runner,
         thresholds=limits,
         rows=lambda report: [report.as_dict()], lines=fleet_lines, **opening,

@@ -16,30 +16,6 @@ import click
 
 from reput import cli
 from reput.base import json_text, printable
-from reput.cli import (
-    DAMAGED,
-    FOUND,
-    NOT_FOUND,
-    GivenStores,
-    advise_on_topic,
-    answer_stores,
-    archived_stores_argument,
-    code_of,
-    config_options,
-    flag,
-    given_config,
-    queue_entries_option,
-    reader_options,
-    refuse_a_message,
-    refuse_settings,
-    report_format,
-    resume_option,
-    runner_options,
-    split_logs_option,
-    stores_argument,
-    topic_option,
-    warn,
-)
 from reput.engine.stores import open_named, over_stores
 from reput.errors import UsageError
 from reput.io import DISK, Disk
@@ -50,7 +26,7 @@ if TYPE_CHECKING:
     from reput.engine.stores import Chosen, StoreAnswer
     from reput.wings.inspect.api import StoreReport
 
-SAME, DIFFERENT = FOUND, 1
+SAME, DIFFERENT = cli.FOUND, 1
 # Default limits of `trace`. A frequent key, or a retry queue of millions of entries, must not cause reads of the whole
 # store.
 _MOST_MESSAGES, _MOST_ENTRIES = 100, 20_000
@@ -74,16 +50,16 @@ def _page_option(*, required: bool = False) -> Callable[[Callable[..., Any]], Ca
     "\n  reput diff /data/store /lake/messages"
     "\n  reput diff /master/store /replica/store --format json",
 )
-@click.argument("a", metavar="A", type=click.Path(), callback=split_logs_option)
-@click.argument("b", metavar="B", type=click.Path(), callback=split_logs_option)
-@config_options
+@click.argument("a", metavar="A", type=click.Path(), callback=cli.split_logs_option)
+@click.argument("b", metavar="B", type=click.Path(), callback=cli.split_logs_option)
+@cli.config_options
 @click.option(
     "--name",
     help="The store's name in the export.  [default: its path, or the name of a store with the same log]",
 )
 @click.option("--catalog", help="The catalog of an Iceberg export.")
 @click.option("--table", help="The table of an Iceberg export.")
-@report_format("json")
+@cli.report_format("json")
 def diff_command(
     a: str,
     b: str,
@@ -107,9 +83,9 @@ def diff_command(
     report = api.diff(a, b, name=name, catalog=catalog, table=table, **opening)
     click.echo(json.dumps(report.as_dict()) if as_json else str(report))
     for side in report.found.damage:
-        warn(*side)
+        cli.warn(*side)
     if report.is_damaged:
-        return DAMAGED
+        return cli.DAMAGED
     return SAME if report.is_same else DIFFERENT
 
 
@@ -120,13 +96,13 @@ def diff_command(
     "\n  reput stats /data/store --format json > stats.json"
     "\n  reput stats /brokers/*/store",
 )
-@archived_stores_argument
-@reader_options
-@resume_option
-@runner_options
-@report_format("json")
+@cli.archived_stores_argument
+@cli.reader_options
+@cli.resume_option
+@cli.runner_options
+@cli.report_format("json")
 def stats_command(
-    targets: GivenStores, as_json: bool, resume: str | None, runner: Chosen, **opening: Any
+    targets: cli.GivenStores, as_json: bool, resume: str | None, runner: Chosen, **opening: Any
 ) -> int:
     """Print statistics of the messages and indexes of STORE.
 
@@ -143,11 +119,13 @@ def stats_command(
     store = targets.single
     if store is None or resume is not None:
         layout = "json" if as_json else "text"
-        return answer_stores(api.stats, targets, layout, resume=resume, runner=runner, **opening)
+        return cli.answer_stores(
+            api.stats, targets, layout, resume=resume, runner=runner, **opening
+        )
     report = api.stats(store, **opening)
     click.echo(json.dumps(report.as_dict()) if as_json else str(report))
-    warn(*report.figures.damage)
-    return FOUND if report.is_complete else DAMAGED
+    cli.warn(*report.figures.damage)
+    return cli.FOUND if report.is_complete else cli.DAMAGED
 
 
 @click.command(
@@ -158,12 +136,12 @@ def stats_command(
     "\n  reput trace /data/store --topic orders --key order-100377 --format jsonl"
     "\n  reput trace /data/store --key order-100377 --output trace.html",
 )
-@archived_stores_argument
+@cli.archived_stores_argument
 @click.option("--key", metavar="K", help="One of a message's KEYS, or its unique key.")
 @click.option(
     "--id", "--message", "message_id", metavar="ID", help="Offset message id, or unique key."
 )
-@topic_option("Topic in which to look for the key.  [default: all]")
+@cli.topic_option("Topic in which to look for the key.  [default: all]")
 @click.option(
     "--limit",
     "most_messages",
@@ -183,10 +161,10 @@ def stats_command(
     help="Maximum number of messages read per store from retry, dead letter, schedule and op queues.",
 )
 @_page_option()
-@reader_options
-@report_format("jsonl", "Output format; jsonl has one event per line.", row="event")
+@cli.reader_options
+@cli.report_format("jsonl", "Output format; jsonl has one event per line.", row="event")
 def trace_command(
-    targets: GivenStores,
+    targets: cli.GivenStores,
     key: str | None,
     message_id: str | None,
     topic: str | None,
@@ -209,7 +187,7 @@ def trace_command(
     The last lines report the searched ranges. Exits with 1 if nothing was found, with 3 if a part of a
     log, index or queue could not be read.
     """
-    refuse_a_message(targets, "reput trace {store} --id {text}, or --key {text}")
+    cli.refuse_a_message(targets, "reput trace {store} --id {text}, or --key {text}")
     if (key is None) == (message_id is None):
         raise UsageError("pass one of --key and --id")
     stores = targets.named()
@@ -234,14 +212,14 @@ def trace_command(
     else:
         for line in life_lines(life):
             click.echo(line)
-    warn(*report.problems())
+    cli.warn(*report.problems())
     # Check the topic: a wrong one is the most frequent reason for an empty answer.
     if not life.events and len(stores) == 1:
         with open_named(stores[0], **opening) as reader:
-            advise_on_topic(reader, topic)
+            cli.advise_on_topic(reader, topic)
     if life.is_damaged or report.failed:
-        return DAMAGED
-    return FOUND if life.events else NOT_FOUND
+        return cli.DAMAGED
+    return cli.FOUND if life.events else cli.NOT_FOUND
 
 
 @click.command(
@@ -251,15 +229,15 @@ def trace_command(
     "\n  reput report /data/store --output report.html --quick"
     "\n  reput report --stores fleet.toml --output cluster.html",
 )
-@stores_argument
+@cli.stores_argument
 @_page_option(required=True)
-@config_options
-@queue_entries_option
-@flag("--quick", "Check names, sizes, headers, ends and samples only.")
-@resume_option
-@runner_options
+@cli.config_options
+@cli.queue_entries_option
+@cli.flag("--quick", "Check names, sizes, headers, ends and samples only.")
+@cli.resume_option
+@cli.runner_options
 def report_command(
-    targets: GivenStores,
+    targets: cli.GivenStores,
     output: str,
     resume: str | None,
     broker_config: str | None,
@@ -281,10 +259,10 @@ def report_command(
     """
     store = targets.single
     if store is None or resume is not None:
-        refuse_settings(broker_config, {"queue_entries": queue_entries, **sizes})
+        cli.refuse_settings(broker_config, {"queue_entries": queue_entries, **sizes})
         return _report_all(targets, output, quick, resume, runner)
     _check_page(output, [store])
-    config = given_config(store, broker_config, {"queue_entries": queue_entries, **sizes})
+    config = cli.given_config(store, broker_config, {"queue_entries": queue_entries, **sizes})
     opening: dict[str, Any] = {"broker_config": broker_config, **sizes}
     with DISK.writing_to(output, [store]):
         with cli.PhaseBars(transient=True) as progress:
@@ -292,11 +270,11 @@ def report_command(
                 store, quick=quick, check_config=config, runner=runner, progress=progress, **opening
             )
         _write_page(output, result.html())
-    return code_of(result.severity)
+    return cli.code_of(result.severity)
 
 
 def _report_all(
-    targets: GivenStores, output: str, quick: bool, resume: str | None, runner: Chosen
+    targets: cli.GivenStores, output: str, quick: bool, resume: str | None, runner: Chosen
 ) -> int:
     from reput.wings.inspect.report import ClusterPages
 
@@ -318,8 +296,8 @@ def _report_all(
         page = pages.cluster(answers, is_quick=quick)
     _write_page(output, page)
     for failure in answers.failed:
-        warn(f"{failure.store}: not read: {failure.error}")
-    return DAMAGED if answers.failed else code_of(answers.severity)
+        cli.warn(f"{failure.store}: not read: {failure.error}")
+    return cli.DAMAGED if answers.failed else cli.code_of(answers.severity)
 
 
 def _check_page(output: str, stores: Iterable[str]) -> None:

@@ -8,16 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from reput import core
 from reput.base import Finding, Kind, StoreConfig
-from reput.core import (
-    CommitLogFile,
-    DispatchBatch,
-    DispatchRules,
-    FileScan,
-    ScanMode,
-    ScannedPiece,
-    wrong_bodies,
-)
+from reput.core import wrong_bodies
 from reput.format.commit_log import (
     MIN_RECORD_BYTES,
     SYS_FLAG_TRANSACTION_MASK,
@@ -68,14 +61,16 @@ def inspect_commit_log_file(
     """Inspect a log file by walking its records. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
     size = size_of(path, storage)
     with storage.open(path) as reader:
-        file = CommitLogFile(_begin(reader, path, size), size, path, gap=CommitLogFile.gap_of(path))
+        file = core.CommitLogFile(
+            _begin(reader, path, size), size, path, gap=core.CommitLogFile.gap_of(path)
+        )
     log = CommitLogInspection(path, file.size, file.start)
-    scan = FileScan(
+    scan = core.FileScan(
         file,
         file.start,
         file.end,
-        ScanMode.BROKER,
-        DispatchRules.of(config),
+        core.ScanMode.BROKER,
+        core.DispatchRules.of(config),
         open_file=storage.open,
     )
     topics: Counter[str] = Counter()
@@ -106,7 +101,7 @@ def _begin(reader: RangeReader, path: str, size: int) -> int:
 
 
 def _count(
-    batch: DispatchBatch,
+    batch: core.DispatchBatch,
     log: CommitLogInspection,
     topics: Counter[str],
     transactions: Counter[str],
@@ -132,7 +127,9 @@ def _count(
         transactions[_TRANSACTIONS[kind]] += int(count)
 
 
-def _check_bodies(piece: ScannedPiece, file: CommitLogFile, log: CommitLogInspection) -> None:
+def _check_bodies(
+    piece: core.ScannedPiece, file: core.CommitLogFile, log: CommitLogInspection
+) -> None:
     """Add a finding for each record whose body does not match its CRC."""
     wrong = wrong_bodies(piece.data, piece.positions, piece.batch.messages)
     for at in (piece.positions[wrong] + piece.base).tolist():
@@ -143,7 +140,7 @@ def _check_bodies(piece: ScannedPiece, file: CommitLogFile, log: CommitLogInspec
 
 
 def _note_end(
-    log: CommitLogInspection, file: CommitLogFile, scan: FileScan, record_bytes: int
+    log: CommitLogInspection, file: core.CommitLogFile, scan: core.FileScan, record_bytes: int
 ) -> None:
     """Classify the bytes after the last record: a blank record, unused space (zeros), damage, or a torn end."""
     verdict = scan.verdict()

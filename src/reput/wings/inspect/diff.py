@@ -14,15 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from reput import core
 from reput.base import counted
-from reput.core import (
-    IndexEntries,
-    IndexFileReader,
-    LostEntriesError,
-    MessageStore,
-    Numbering,
-    QueueReader,
-)
 from reput.engine.compare import Column, unmatched
 from reput.errors import MessageNotFoundError
 from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry
@@ -38,10 +31,12 @@ MOST_ITEMS = 4 << 20  # Maximum number of index items of one store in memory.
 # If a store has more items, they are compared in several passes. All items that point into one block of 2**16 bytes of
 # the log are in the same pass. With smaller blocks, neighbouring differences would be found in different passes.
 _OFFSETS_A_PART = 16
-Stores = tuple[MessageStore, MessageStore]
+Stores = tuple[core.MessageStore, core.MessageStore]
 
 
-def compare_queues(stores: tuple[MessageStore, MessageStore], difference: Difference) -> None:
+def compare_queues(
+    stores: tuple[core.MessageStore, core.MessageStore], difference: Difference
+) -> None:
     """Compare the ConsumeQueue entries of both stores, and add their differences to `difference`.
 
     If the stores are not copies of one log, entries are equal if their sizes and tags codes are equal.
@@ -66,14 +61,14 @@ def compare_queues(stores: tuple[MessageStore, MessageStore], difference: Differ
             _compare(difference, queue, left, right, shared, fields)
 
 
-def _reader(store: MessageStore, queue: Queue) -> QueueReader | None:
+def _reader(store: core.MessageStore, queue: Queue) -> core.QueueReader | None:
     try:
         return store.queues.queue(*queue)
     except MessageNotFoundError:
         return None
 
 
-def _range(store: MessageStore, reader: QueueReader | None) -> range:
+def _range(store: core.MessageStore, reader: core.QueueReader | None) -> range:
     if reader is None:
         return range(0)
     return range(reader.min_queue_offset(store.commit_log.min_offset), reader.max_queue_offset())
@@ -87,8 +82,8 @@ def _outside(numbers: range, shared: range) -> int:
 def _compare(
     difference: Difference,
     queue: Queue,
-    left: QueueReader,
-    right: QueueReader,
+    left: core.QueueReader,
+    right: core.QueueReader,
     shared: range,
     fields: list[str],
 ) -> None:
@@ -96,7 +91,7 @@ def _compare(
         part = range(first, min(first + _CHUNK_ENTRIES, shared.stop))
         pair = _entries(left, part), _entries(right, part)
         differ = np.any([pair[0][name] != pair[1][name] for name in fields], axis=0)
-        if any(reader.kind.numbering is not Numbering.PLACE for reader in (left, right)):
+        if any(reader.kind.numbering is not core.Numbering.PLACE for reader in (left, right)):
             differ &= _note_holes(difference, queue, pair, first)
         rows = np.flatnonzero(differ)
         if len(rows):
@@ -120,10 +115,10 @@ def _note_holes(
     return has_entry[0] & has_entry[1]
 
 
-def _entries(reader: QueueReader, part: range) -> Entries:
+def _entries(reader: core.QueueReader, part: range) -> Entries:
     """Return the entries at these queue offsets, with zeros for missing entries."""
     entries = np.zeros(len(part), ENTRY_DTYPE)
-    if reader.kind.numbering is Numbering.PLACE:
+    if reader.kind.numbering is core.Numbering.PLACE:
         for first, data in _runs(reader, part):
             entries[first - part.start :][: len(data)] = data
         return entries
@@ -133,18 +128,18 @@ def _entries(reader: QueueReader, part: range) -> Entries:
     return entries
 
 
-def _numbered(reader: QueueReader, part: range) -> Iterator[tuple[int, ConsumeQueueEntry]]:
+def _numbered(reader: core.QueueReader, part: range) -> Iterator[tuple[int, ConsumeQueueEntry]]:
     """Yield the readable entries with their queue offsets. Lost entries are skipped."""
     position = part.start
     while position < part.stop:
         try:
             yield from reader.numbered(position, part.stop)
             return
-        except LostEntriesError as error:
+        except core.LostEntriesError as error:
             position = max(error.resume_offset, position + 1)
 
 
-def _runs(reader: QueueReader, part: range) -> Iterator[tuple[int, Entries]]:
+def _runs(reader: core.QueueReader, part: range) -> Iterator[tuple[int, Entries]]:
     position = part.start
     for data in reader.entry_bytes(part.start, part.stop):
         run = np.frombuffer(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES], ENTRY_DTYPE)
@@ -207,14 +202,14 @@ def _compare_items(stores: Stores, difference: Difference, number: int, passes: 
             )
 
 
-def _table(store: MessageStore, way: Way, number: int, passes: int) -> tuple[Column, Column]:
+def _table(store: core.MessageStore, way: Way, number: int, passes: int) -> tuple[Column, Column]:
     """Return the physical offsets and key hashes of the index entries to compare in pass `number` (from 0) of `passes`.
 
     Several passes save memory. Each pass compares one part of the entries.
     """
     offsets, hashes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for file in store.index.current():
-        for block in IndexEntries(file).rows():
+        for block in core.IndexEntries(file).rows():
             offset = block["physical_offset"].astype(np.int64)
             key_hash = block["key_hash"].astype(np.int64)
             if passes > 1:
@@ -245,7 +240,7 @@ def _compare_headers(stores: Stores, difference: Difference) -> None:
             difference.add(Part.HEADER, What.DIFFERENT, 1)
 
 
-def _differing(left: IndexFileReader, right: IndexFileReader, way: Way) -> str:
+def _differing(left: core.IndexFileReader, right: core.IndexFileReader, way: Way) -> str:
     if (left.hash_slots, left.index_items) != (right.hash_slots, right.index_items):
         return (
             f"{left.hash_slots} slots and {left.index_items} items, but {right.hash_slots} and "
@@ -261,7 +256,7 @@ def _differing(left: IndexFileReader, right: IndexFileReader, way: Way) -> str:
     return ", ".join(f"{name} {getattr(a, name)}, but {getattr(b, name)}" for name in names)
 
 
-def diff(a: MessageStore, b: MessageStore) -> Difference:
+def diff(a: core.MessageStore, b: core.MessageStore) -> Difference:
     """Compare two open stores.
 
     Raises:

@@ -9,17 +9,9 @@ import numpy as np
 
 from reput.core import IndexFileReader, IndexGeometry
 from reput.errors import FormatError
+from reput.format import index_file
 from reput.format.dtypes import ITEM_DTYPE
-from reput.format.index_file import (
-    HEADER_BYTES,
-    ITEM_BYTES,
-    SLOT_BYTES,
-    decode_header,
-    index_key,
-    item_position,
-    key_hash,
-    slot_position,
-)
+from reput.format.index_file import key_hash
 from reput.io import LOCAL, Storage
 
 _BLOCK = 1 << 16
@@ -71,10 +63,12 @@ def list_slots(path: str, geometry: IndexGeometry, storage: Storage = LOCAL) -> 
     with storage.open(path) as reader:
         for first in range(0, geometry.hash_slots, _BLOCK):
             count = min(_BLOCK, geometry.hash_slots - first)
-            block = np.frombuffer(reader.read(slot_position(first), SLOT_BYTES * count), ">i4")
+            block = np.frombuffer(
+                reader.read(index_file.slot_position(first), index_file.SLOT_BYTES * count), ">i4"
+            )
             used = np.flatnonzero(block)
             for slot, newest in zip(used.tolist(), block[used].tolist(), strict=True):
-                yield SlotRow(first + slot, slot_position(first + slot), newest)
+                yield SlotRow(first + slot, index_file.slot_position(first + slot), newest)
 
 
 def list_items(path: str, geometry: IndexGeometry, storage: Storage = LOCAL) -> Iterator[ItemRow]:
@@ -85,11 +79,13 @@ def list_items(path: str, geometry: IndexGeometry, storage: Storage = LOCAL) -> 
     """
     slots = geometry.hash_slots
     with storage.open(path) as reader:
-        header = decode_header(reader.read(0, HEADER_BYTES))
+        header = index_file.decode_header(reader.read(0, index_file.HEADER_BYTES))
         end = header.last_item(geometry.index_items) + 1
         for first in range(1, end, _BLOCK):
             count = min(_BLOCK, end - first)
-            data = reader.read(item_position(slots, first), ITEM_BYTES * count)
+            data = reader.read(
+                index_file.item_position(slots, first), index_file.ITEM_BYTES * count
+            )
             for number, item in enumerate(np.frombuffer(data, ITEM_DTYPE).tolist(), first):
                 yield _row(number, slots, header.begin_timestamp, *item)
 
@@ -103,11 +99,11 @@ def chain_of(
         StoreNotFoundError, StoreAccessError, StoreChangedError: the file cannot be read.
         FormatError: the size or the header is invalid. At a broken link, the iterator of items raises this error.
     """
-    hashed = key_hash(index_key(topic, key))
+    hashed = key_hash(index_file.index_key(topic, key))
     slot = hashed % geometry.hash_slots
     reader = IndexFileReader(path, *geometry, storage)
     newest = reader.slot(slot)
-    row = SlotRow(slot, slot_position(slot), newest)
+    row = SlotRow(slot, index_file.slot_position(slot), newest)
     return Chain(hashed, row, _walk(reader, row))
 
 
@@ -137,5 +133,5 @@ def _walk(reader: IndexFileReader, slot: SlotRow) -> Iterator[ItemRow]:
 def _row(
     number: int, slots: int, begin_ms: int, hashed: int, offset: int, diff_s: int, previous: int
 ) -> ItemRow:
-    at, stored_ms = item_position(slots, number), begin_ms + 1000 * diff_s
+    at, stored_ms = index_file.item_position(slots, number), begin_ms + 1000 * diff_s
     return ItemRow(number, at, hashed, hashed % slots, offset, diff_s, stored_ms, previous)

@@ -7,18 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reput.cli import (
-    DAMAGED,
-    FOUND,
-    config_from,
-    config_options,
-    console,
-    emit,
-    flag,
-    report_format,
-    split_logs_option,
-    warn,
-)
+from reput import cli
 from reput.errors import UsageError
 from reput.wings.inspect import api
 from reput.wings.inspect.inspection import Inspection, index_file_at, queue_at
@@ -42,11 +31,13 @@ if TYPE_CHECKING:
     "\n  reput inspect /data/store/consumequeue/orders/1/00000000000000000000 --at 220"
     "\n  reput inspect /data/store/index/20261120232222031 --chain orders#order-100377",
 )
-@click.argument("path", metavar="PATH", type=click.Path(readable=False), callback=split_logs_option)
+@click.argument(
+    "path", metavar="PATH", type=click.Path(readable=False), callback=cli.split_logs_option
+)
 @click.argument("queue", metavar="[TOPIC/QUEUE]", required=False)
-@config_options
-@flag("--slots", "Print the used slots of an IndexFile.")
-@flag("--items", "Print the items of an IndexFile.")
+@cli.config_options
+@cli.flag("--slots", "Print the used slots of an IndexFile.")
+@cli.flag("--items", "Print the items of an IndexFile.")
 @click.option("--chain", metavar="TOPIC#KEY", help="Print the chain of a key, newest first.")
 @click.option(
     "--entries", metavar="FROM-TO", help="Print the entries of a queue: queue offsets, inclusive."
@@ -58,7 +49,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     help="Print the entry at this byte of a queue (entry number times its size, 20 or 46).",
 )
-@report_format("json", "Output format; json prints one object per row of a list.")
+@cli.report_format("json", "Output format; json prints one object per row of a list.")
 def inspect_command(
     path: str,
     queue: str | None,
@@ -91,7 +82,7 @@ def inspect_command(
     Exits with 3 when something is damaged, and with 1 when a chain has no item with the key's hash, or a queue has no
     entry in the range.
     """
-    config = config_from(broker_config, hash_slots=hash_slots, index_items=index_items)
+    config = cli.config_from(broker_config, hash_slots=hash_slots, index_items=index_items)
     if broker_config:
         hash_slots, index_items = config.hash_slots, config.index_items
     lists_queue = entries is not None or logical_offset is not None
@@ -113,9 +104,9 @@ def inspect_command(
     if as_json:
         click.echo(json.dumps(report.as_dict(), indent=2))
     else:
-        _show(report.found, console())
-    warn(*report.findings)
-    return FOUND if report.is_valid else DAMAGED
+        _show(report.found, cli.console())
+    cli.warn(*report.findings)
+    return cli.FOUND if report.is_valid else cli.DAMAGED
 
 
 def _show(inspection: Inspection, to: Console) -> None:
@@ -129,7 +120,7 @@ def _show(inspection: Inspection, to: Console) -> None:
         to.print(Text(labelled(label, value)), soft_wrap=True)
     for table in tables(inspection):
         to.print()
-        emit(table, to)
+        cli.emit(table, to)
 
 
 def _list(file: IndexFileAt, slots: bool, items: bool, chain: str | None, as_json: bool) -> int:

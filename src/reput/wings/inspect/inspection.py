@@ -8,17 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
 
+from reput import core
 from reput.base import Finding, StoreConfig
-from reput.core import (
-    BATCH_QUEUE,
-    CONSUME_QUEUE,
-    ROCKSDB_QUEUE,
-    CommitLogFile,
-    GeometryFinder,
-    IndexGeometry,
-    Numbering,
-    StoreReader,
-)
 from reput.engine.check import (
     CheckpointInspection,
     IndexInspection,
@@ -26,39 +17,7 @@ from reput.engine.check import (
     inspect_index_file,
 )
 from reput.errors import FormatError, StoreNotFoundError, UsageError
-from reput.format import checkpoint
-from reput.format.commit_log import (
-    BLANK_BYTES,
-    BLANK_MAGIC,
-    MESSAGE_MAGIC,
-    MESSAGE_MAGIC_V2,
-    read_size_and_magic,
-)
-from reput.format.consume_queue import (
-    BATCH_ENTRY_BYTES,
-    ENTRY_BYTES,
-    NOT_COMPACTED,
-    decode_batch_entry,
-    decode_entry,
-)
-from reput.format.file_names import (
-    ABORT_FILE,
-    BATCH_QUEUE_FOLDER,
-    CHECKPOINT_FILE,
-    COMMIT_LOG_FOLDER,
-    COMPACTION_QUEUE_FOLDER,
-    CONSUME_QUEUE_FOLDER,
-    DATABASE_SIGN,
-    EXTENSION_FOLDER,
-    INDEX_FOLDER,
-    LEDGER_PREFIX,
-    LOCK_FILE,
-    TIMER_LOG_FOLDER,
-    TIMER_WHEEL_FILE,
-    is_index_file_name,
-    parse_offset_file_name,
-    parse_queue_id,
-)
+from reput.format import checkpoint, commit_log, consume_queue, file_names
 from reput.io import Location, Storage, listed_size, size_of, storage_of
 from reput.wings.inspect.commit_log_inspection import CommitLogInspection, inspect_commit_log_file
 from reput.wings.inspect.queue_inspection import (
@@ -131,7 +90,7 @@ def inspect(
         raise FormatError(path, 0, "not a regular file")
     size = entry.stat().st_size
     name = os.path.basename(path)
-    if name == CHECKPOINT_FILE:
+    if name == file_names.CHECKPOINT_FILE:
         return inspect_checkpoint(path, storage)
     if name in _MARKERS:
         return MarkerInspection(path, size, name, _MARKERS[name])
@@ -139,16 +98,16 @@ def inspect(
     if kind is None and (description := _not_described(path)):
         raise UsageError(f"{path}: {description}, which inspect does not describe")
     kind = kind or _kind_by_contents(path, size, storage)
-    if kind == COMMIT_LOG_FOLDER:
+    if kind == file_names.COMMIT_LOG_FOLDER:
         return inspect_commit_log_file(path, config or StoreConfig(), storage)
-    if kind == CONSUME_QUEUE_FOLDER:
+    if kind == file_names.CONSUME_QUEUE_FOLDER:
         return inspect_consume_queue_file(path, storage)
-    if kind == BATCH_QUEUE_FOLDER:
+    if kind == file_names.BATCH_QUEUE_FOLDER:
         return inspect_batch_queue_file(path, storage)
-    if kind == INDEX_FOLDER:
+    if kind == file_names.INDEX_FOLDER:
         geometry = _index_geometry(path, size, hash_slots, index_items, storage)
         return inspect_index_file(path, *geometry, storage)
-    if kind == CHECKPOINT_FILE:
+    if kind == file_names.CHECKPOINT_FILE:
         return inspect_checkpoint(path, storage)
     if path.endswith(".json"):
         return MarkerInspection(path, size, "file of config/", _CONFIG_MEANING)
@@ -159,7 +118,7 @@ def index_file_at(
     path: str | PathLike[str],
     hash_slots: int | None = None,
     index_items: int | None = None,
-) -> tuple[str, IndexGeometry, Storage]:
+) -> tuple[str, core.IndexGeometry, Storage]:
     """Return path, geometry and storage of an IndexFile, for `reput.wings.inspect.index_listing`.
 
     The arguments are the same as for `inspect`.
@@ -170,7 +129,7 @@ def index_file_at(
         UsageError: the file is not an IndexFile, or its numbers of slots and items are unknown.
     """
     storage, path = storage_of(path)
-    if _kind_of(path, storage) != INDEX_FOLDER:
+    if _kind_of(path, storage) != file_names.INDEX_FOLDER:
         raise UsageError(f"{path}: not an IndexFile, so it has no slots, items and chains")
     size = size_of(path, storage)
     return path, _index_geometry(path, size, hash_slots, index_items, storage), storage
@@ -185,7 +144,7 @@ def _kind_of(path: str, storage: Storage) -> str | None:
     if entry is None:
         raise StoreNotFoundError(f"{path}: no such file or directory")
     size = entry.stat().st_size if entry.is_file() else 0
-    if not size or os.path.basename(path) in (CHECKPOINT_FILE, *_MARKERS):
+    if not size or os.path.basename(path) in (file_names.CHECKPOINT_FILE, *_MARKERS):
         return None
     return _kind_by_place(path) or _kind_by_contents(path, size, storage)
 
@@ -225,29 +184,29 @@ def queue_at(
             listing.close()
         return
     topic, _, name = queue.rpartition("/")
-    queue_id = parse_queue_id(name)
+    queue_id = file_names.parse_queue_id(name)
     if not topic or queue_id is None:
         raise UsageError(f"{queue}: write a queue as TOPIC/QUEUE, for example orders/1")
-    with StoreReader(path, config=config, storage_options=storage_options) as store:
+    with core.StoreReader(path, config=config, storage_options=storage_options) as store:
         reader = store.queues.queue(topic, queue_id)
-        extension = os.path.join(store.path, EXTENSION_FOLDER, topic, str(queue_id))
+        extension = os.path.join(store.path, file_names.EXTENSION_FOLDER, topic, str(queue_id))
         listing = listing_of_queue(reader, topic, store.commit_log, extension, store.storage)
         first = reader.min_queue_offset(store.commit_log.min_offset)
         inspection = QueueInspection(
             reader.folder, _QUEUE_NAMES.get(reader.kind.name, reader.kind.name), topic,
             queue_id, len(listing.files), first, reader.max_queue_offset(),
         )  # fmt: skip
-        if reader.kind.numbering is not Numbering.BASE:
-            inspection.min_logical_offset = inspection.first * CONSUME_QUEUE.entry_bytes
-            inspection.max_logical_offset = inspection.stop * CONSUME_QUEUE.entry_bytes
+        if reader.kind.numbering is not core.Numbering.BASE:
+            inspection.min_logical_offset = inspection.first * core.CONSUME_QUEUE.entry_bytes
+            inspection.max_logical_offset = inspection.stop * core.CONSUME_QUEUE.entry_bytes
         yield listing, inspection
 
 
-_QUEUE_NAMES = {ROCKSDB_QUEUE.name: "queue in RocksDB"}
-_QUEUE_KINDS = {kind.folder: kind for kind in (CONSUME_QUEUE, BATCH_QUEUE)}
+_QUEUE_NAMES = {core.ROCKSDB_QUEUE.name: "queue in RocksDB"}
+_QUEUE_KINDS = {kind.folder: kind for kind in (core.CONSUME_QUEUE, core.BATCH_QUEUE)}
 _MARKERS = {
-    ABORT_FILE: "a broker runs on this store, or its last one crashed; the next start recovers",
-    LOCK_FILE: "locked by a broker while it runs; its content does not matter",
+    file_names.ABORT_FILE: "a broker runs on this store, or its last one crashed; the next start recovers",
+    file_names.LOCK_FILE: "locked by a broker while it runs; its content does not matter",
 }
 _CONFIG_MEANING = "settings or progress of the broker itself, as JSON; no message depends on it"
 
@@ -256,27 +215,37 @@ def _kind_by_place(path: str) -> str | None:
     whole = path if Location.is_url(path) else os.path.abspath(path)
     folders = whole.split("/")[:-1]
     name = os.path.basename(path)
-    if parse_offset_file_name(name) is not None:
-        if folders[-1:] == [COMMIT_LOG_FOLDER] or CommitLogFile.gap_of(whole):
-            return COMMIT_LOG_FOLDER
+    if file_names.parse_offset_file_name(name) is not None:
+        if folders[-1:] == [file_names.COMMIT_LOG_FOLDER] or core.CommitLogFile.gap_of(whole):
+            return file_names.COMMIT_LOG_FOLDER
         queues = folders[-3:-2]
-        return queues[0] if queues in ([CONSUME_QUEUE_FOLDER], [BATCH_QUEUE_FOLDER]) else None
-    return INDEX_FOLDER if folders[-1:] == [INDEX_FOLDER] and is_index_file_name(name) else None
+        return (
+            queues[0]
+            if queues in ([file_names.CONSUME_QUEUE_FOLDER], [file_names.BATCH_QUEUE_FOLDER])
+            else None
+        )
+    return (
+        file_names.INDEX_FOLDER
+        if folders[-1:] == [file_names.INDEX_FOLDER] and file_names.is_index_file_name(name)
+        else None
+    )
 
 
 def _not_described(path: str) -> str | None:
     """Describe a file that `inspect` does not support, judged by its folder and name. Return None for other files."""
     name = os.path.basename(path)
     folders = (path if Location.is_url(path) else os.path.abspath(path)).split("/")[:-1]
-    if name == TIMER_WHEEL_FILE or folders[-1:] == [TIMER_LOG_FOLDER]:
+    if name == file_names.TIMER_WHEEL_FILE or folders[-1:] == [file_names.TIMER_LOG_FOLDER]:
         return "a file of the timer (see reput timer)"
-    if folders[-3:-2] == [EXTENSION_FOLDER]:
+    if folders[-3:-2] == [file_names.EXTENSION_FOLDER]:
         return "a ConsumeQueue extension file"
-    if folders[-3:-2] == [COMPACTION_QUEUE_FOLDER]:
+    if folders[-3:-2] == [file_names.COMPACTION_QUEUE_FOLDER]:
         return "a queue of a compaction log (see reput compacted)"
-    if name.endswith(".sst") or name.startswith(("MANIFEST-", "OPTIONS-", DATABASE_SIGN)):
+    if name.endswith(".sst") or name.startswith(
+        ("MANIFEST-", "OPTIONS-", file_names.DATABASE_SIGN)
+    ):
         return "a file of a RocksDB database"
-    if any(folder.startswith(LEDGER_PREFIX) for folder in folders[-2:]):
+    if any(folder.startswith(file_names.LEDGER_PREFIX) for folder in folders[-2:]):
         return "a file of a DLedger log"
     return None
 
@@ -285,32 +254,36 @@ def _kind_by_contents(path: str, size: int, storage: Storage) -> str | None:
     """Return the kind of a file that was moved out of its store, judged by its content; None if unknown."""
     with storage.open(path) as reader:
         head = reader.read(0, min(size, checkpoint.CHECKPOINT_BYTES))
-    if len(head) >= BLANK_BYTES:
-        magic = read_size_and_magic(head, 0)[1]
-        if magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2, BLANK_MAGIC):
-            return COMMIT_LOG_FOLDER
+    if len(head) >= commit_log.BLANK_BYTES:
+        magic = commit_log.read_size_and_magic(head, 0)[1]
+        if magic in (commit_log.MESSAGE_MAGIC, commit_log.MESSAGE_MAGIC_V2, commit_log.BLANK_MAGIC):
+            return file_names.COMMIT_LOG_FOLDER
     name = os.path.basename(path)
-    if len(name) == _INDEX_NAME_DIGITS and is_index_file_name(name):
-        return INDEX_FOLDER
+    if len(name) == _INDEX_NAME_DIGITS and file_names.is_index_file_name(name):
+        return file_names.INDEX_FOLDER
     if size == checkpoint.CHECKPOINT_BYTES and not any(head[_CHECKPOINT_FIELDS:]):
-        return CHECKPOINT_FILE
+        return file_names.CHECKPOINT_FILE
     # Test the stricter format first: an entry of a batch queue could also pass as one of a ConsumeQueue.
-    if size and size % BATCH_ENTRY_BYTES == 0 and _is_batch_entry(head):
-        return BATCH_QUEUE_FOLDER
-    if size and size % ENTRY_BYTES == 0 and decode_entry(head).is_written:
-        return CONSUME_QUEUE_FOLDER
+    if size and size % consume_queue.BATCH_ENTRY_BYTES == 0 and _is_batch_entry(head):
+        return file_names.BATCH_QUEUE_FOLDER
+    if (
+        size
+        and size % consume_queue.ENTRY_BYTES == 0
+        and consume_queue.decode_entry(head).is_written
+    ):
+        return file_names.CONSUME_QUEUE_FOLDER
     return None
 
 
 def _is_batch_entry(head: bytes) -> bool:
-    entry = decode_batch_entry(head)
-    is_batch = entry.batch_size > 0 and entry.compacted_offset == NOT_COMPACTED
+    entry = consume_queue.decode_batch_entry(head)
+    is_batch = entry.batch_size > 0 and entry.compacted_offset == consume_queue.NOT_COMPACTED
     return entry.is_written and is_batch and entry.base_offset >= 0
 
 
 def _index_geometry(
     path: str, size: int, hash_slots: int | None, index_items: int | None, storage: Storage
-) -> IndexGeometry:
+) -> core.IndexGeometry:
     """Return the given numbers of slots and items, or derive them from the file, or else from other files beside it."""
     if (hash_slots is not None and hash_slots < 1) or (index_items is not None and index_items < 2):
         raise UsageError(
@@ -318,7 +291,7 @@ def _index_geometry(
             arguments=["hash_slots", "index_items"],
         )
     if hash_slots is not None and index_items is not None:
-        geometry = IndexGeometry(hash_slots, index_items)
+        geometry = core.IndexGeometry(hash_slots, index_items)
         if geometry.file_bytes == size:
             return geometry
         sizes = f"{hash_slots} slots and {index_items} items take {geometry.file_bytes}"
@@ -327,15 +300,20 @@ def _index_geometry(
     beside = sorted(
         (entry.path, its_size)
         for entry in storage.list(folder)
-        if is_index_file_name(entry.name) and (its_size := listed_size(entry)) is not None
+        if file_names.is_index_file_name(entry.name)
+        and (its_size := listed_size(entry)) is not None
     )
-    geometries = GeometryFinder(hash_slots, index_items, storage).find([*beside, (path, size)])
+    geometries = core.GeometryFinder(hash_slots, index_items, storage).find([*beside, (path, size)])
     if size in geometries:
         return geometries[size]
     # The file's entries do not show for how many slots and items the file was created. But a file of this size almost
     # certainly comes from a broker with default settings.
-    if size == IndexGeometry.default().file_bytes and hash_slots is None and index_items is None:
-        return IndexGeometry.default()
+    if (
+        size == core.IndexGeometry.default().file_bytes
+        and hash_slots is None
+        and index_items is None
+    ):
+        return core.IndexGeometry.default()
     if geometries:
         usual = ", ".join(str(size_bytes) for size_bytes in geometries)
         raise FormatError(path, size, f"{size} bytes, but the files beside it have {usual}")

@@ -18,14 +18,7 @@ import numpy as np
 # `core` loads a writer, with its kernels, when it is first used.
 from reput import core
 from reput.base import Closing, StoreConfig, checked
-from reput.core import (
-    ConsumeQueueReader,
-    IndexFileReader,
-    IndexGeometry,
-    is_time_matched,
-    list_queue_files,
-    select_physical_offsets,
-)
+from reput.core import is_time_matched, select_physical_offsets
 from reput.errors import FormatError, ReputError, UsageError, explained
 from reput.format.consume_queue import ENTRY_BYTES, MAX_QUEUE_OFFSET, PRE_BLANK, ConsumeQueueEntry
 from reput.format.dtypes import MESSAGE_DTYPE
@@ -55,9 +48,9 @@ class IndexFile(Closing):
         hash_slots, index_items: its numbers of slots (`hashSlotNum`) and items (`indexNum`)
     """
 
-    def __init__(self, path: str, geometry: IndexGeometry, mode: Mode) -> None:
+    def __init__(self, path: str, geometry: core.IndexGeometry, mode: Mode) -> None:
         self.path, self.hash_slots, self.index_items = path, *geometry
-        self._open: IndexFileReader | None = IndexFileReader(path, *geometry)
+        self._open: core.IndexFileReader | None = core.IndexFileReader(path, *geometry)
         self._writer: core.IndexFileWriter | None = None
         if mode == "rw":
             config = StoreConfig(hash_slots=geometry.hash_slots, index_items=geometry.index_items)
@@ -68,7 +61,7 @@ class IndexFile(Closing):
                 raise
 
     @property
-    def _reader(self) -> IndexFileReader:
+    def _reader(self) -> core.IndexFileReader:
         if self._open is None:
             raise UsageError(f"{self.path}: the file is closed; open it again")
         return self._open
@@ -104,7 +97,7 @@ class IndexFile(Closing):
             raise UsageError("end_physical_offset and end_timestamp must be 0 to 2**63 - 1")
         if path.exists():
             raise UsageError(f"{path}: the file exists; open it instead")
-        geometry = IndexGeometry(hash_slots, index_items)
+        geometry = core.IndexGeometry(hash_slots, index_items)
         config = StoreConfig(hash_slots=hash_slots, index_items=index_items)
         with explained(path, "be created"):
             writer = core.IndexFileWriter(path, config, Disk())
@@ -199,16 +192,16 @@ class IndexFile(Closing):
 
     def slots(self) -> Iterator[SlotRow]:
         """Yield the used slots. Raises StoreAccessError."""
-        return list_slots(self._reader.path, IndexGeometry(self.hash_slots, self.index_items))
+        return list_slots(self._reader.path, core.IndexGeometry(self.hash_slots, self.index_items))
 
     def items(self) -> Iterator[ItemRow]:
         """Yield the items that the header counts, oldest first. Raises StoreAccessError."""
-        return list_items(self._reader.path, IndexGeometry(self.hash_slots, self.index_items))
+        return list_items(self._reader.path, core.IndexGeometry(self.hash_slots, self.index_items))
 
     @checked
     def chain(self, topic: str, key: str) -> Chain:
         """Return the chain of the slot of TOPIC#KEY. Raises StoreAccessError, and FormatError at a broken link."""
-        geometry = IndexGeometry(self.hash_slots, self.index_items)
+        geometry = core.IndexGeometry(self.hash_slots, self.index_items)
         return chain_of(self._reader.path, geometry, topic, key)
 
     def sync(self) -> None:
@@ -235,10 +228,10 @@ class ConsumeQueue(Closing):
 
     def __init__(self, folder: str, writer: core.ConsumeQueueWriter | None) -> None:
         self.folder, self._writer = folder, writer
-        self._open: ConsumeQueueReader | None = ConsumeQueueReader(folder)
+        self._open: core.ConsumeQueueReader | None = core.ConsumeQueueReader(folder)
 
     @property
-    def _reader(self) -> ConsumeQueueReader:
+    def _reader(self) -> core.ConsumeQueueReader:
         if self._open is None:
             raise UsageError(f"{self.folder}: the queue is closed; open it again")
         self._open.refresh()
@@ -280,7 +273,7 @@ class ConsumeQueue(Closing):
             StoreAccessError: the files cannot be read.
         """
         path = str(_new(folder))
-        files = list_queue_files(path)
+        files = core.list_queue_files(path)
         if not files:
             raise UsageError(f"{path}: no ConsumeQueue files")
         if not _is_writable(mode):
@@ -292,7 +285,7 @@ class ConsumeQueue(Closing):
             raise FormatError(path, 0, "the files do not have one size, a multiple of 20 bytes")
         if any(before.stop != after.start for before, after in pairwise(files)):
             raise FormatError(path, 0, "a file of the queue is missing, or two overlap")
-        reader = ConsumeQueueReader(path)
+        reader = core.ConsumeQueueReader(path)
         stop = reader.max_queue_offset()
         end = -1
         if stop > files[0].start and (last := next(reader.entries(stop - 1, stop))) != PRE_BLANK:
@@ -340,7 +333,7 @@ class ConsumeQueue(Closing):
 
         In RocketMQ: logicsOffset.
         """
-        files = list_queue_files(self.folder)
+        files = core.list_queue_files(self.folder)
         first = max(queue_offset, files[0].start if files else 0)
         return self._reader.numbered(first, self.max_queue_offset if stop is None else stop)
 

@@ -15,18 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.core import (
-    CONSUME_QUEUE,
-    CommitLogReader,
-    ExtensionFiles,
-    Numbering,
-    QueueFile,
-    QueueKind,
-    QueueReader,
-    StoreLog,
-    is_light,
-    list_queue_files,
-)
+from reput import core
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError
 from reput.format.consume_queue import PRE_BLANK, BatchEntry, ConsumeQueueEntry
 from reput.format.consume_queue_ext import ExtensionUnit, is_address
@@ -97,13 +86,13 @@ class QueueListing:
         units: the queue's extension files, if it has any
     """
 
-    kind: QueueKind
+    kind: core.QueueKind
     topic: str | None
     storage: Storage
-    files: Sequence[QueueFile] = ()
-    reader: QueueReader | None = None
-    log: CommitLogReader | None = None
-    units: ExtensionFiles | None = None
+    files: Sequence[core.QueueFile] = ()
+    reader: core.QueueReader | None = None
+    log: core.CommitLogReader | None = None
+    units: core.ExtensionFiles | None = None
     _tags: dict[int, str | None] = field(default_factory=dict)
     _mismatches: int = 0
 
@@ -119,7 +108,7 @@ class QueueListing:
     def rows_at(self, logical_offset: int) -> Iterator[EntryRow]:
         """Yield the row of the entry that contains a byte of the queue, if there is one. Raises as `rows` does."""
         if self.reader is not None:
-            number = logical_offset // CONSUME_QUEUE.entry_bytes
+            number = logical_offset // core.CONSUME_QUEUE.entry_bytes
             if number < LAST_OFFSET:
                 yield from self._of_reader(self.reader, number, number + 1)
             return
@@ -136,14 +125,14 @@ class QueueListing:
         if self.log is not None:
             self.log.close()
 
-    def _of_reader(self, reader: QueueReader, first: int, stop: int) -> Iterator[EntryRow]:
+    def _of_reader(self, reader: core.QueueReader, first: int, stop: int) -> Iterator[EntryRow]:
         for number, entry in reader.numbered(first, min(stop, reader.max_queue_offset())):
-            at = number * CONSUME_QUEUE.entry_bytes
+            at = number * core.CONSUME_QUEUE.entry_bytes
             yield self._row(number, reader.after(number, entry) - number, at, None, None, entry)
 
     def _of_files(self, first: int, stop: int) -> Iterator[EntryRow]:
         run: EntryRow | None = None
-        is_numbered = self.kind.numbering is Numbering.PLACE
+        is_numbered = self.kind.numbering is core.Numbering.PLACE
         for file in self.files:
             begin = max(first, file.start) if is_numbered else file.start
             end = min(stop, file.stop) if is_numbered else file.stop
@@ -193,7 +182,7 @@ class QueueListing:
         return False
 
     def _blocks(
-        self, file: QueueFile, first: int, stop: int
+        self, file: core.QueueFile, first: int, stop: int
     ) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
         size = self.kind.entry_bytes
         with self.storage.open(file.path) as reader:
@@ -203,10 +192,10 @@ class QueueListing:
                 yield number, np.frombuffer(data, self.kind.dtype)
 
     def _of_block(
-        self, file: QueueFile, first: int, block: npt.NDArray[np.void], low: int, high: int
+        self, file: core.QueueFile, first: int, block: npt.NDArray[np.void], low: int, high: int
     ) -> Iterator[EntryRow]:
         """Yield a row per entry, and per run of places without a message, for the queue offsets [low, high)."""
-        size, is_batch = self.kind.entry_bytes, self.kind.numbering is Numbering.BASE
+        size, is_batch = self.kind.entry_bytes, self.kind.numbering is core.Numbering.BASE
         written = (block["physical_offset"] >= 0) & (block["size"] > 0)
         blank = (
             np.zeros(len(block), bool)
@@ -261,7 +250,7 @@ class QueueListing:
             with suppress(MessageNotFoundError, CorruptMessageError):
                 message = self.log.get(entry.physical_offset)
                 tag = message.properties.get(TAGS)
-                is_of_queue = message.topic == self.topic or is_light(self.topic or "")
+                is_of_queue = message.topic == self.topic or core.is_light(self.topic or "")
                 if not is_of_queue or hash_code(tag or "") != code:
                     self._mismatches += 1
                     return None
@@ -269,7 +258,7 @@ class QueueListing:
         return self._tags.get(code)
 
 
-def listing_of_file(path: str, kind: QueueKind, storage: Storage) -> QueueListing:
+def listing_of_file(path: str, kind: core.QueueKind, storage: Storage) -> QueueListing:
     """Return the listing of one file of a queue. If the file lies in its store, tags and units are known.
 
     A file whose name states no offset is listed from number 0 on.
@@ -282,7 +271,7 @@ def listing_of_file(path: str, kind: QueueKind, storage: Storage) -> QueueListin
     store, kind_folder = os.path.split(queues)
     with storage.open(path) as reader:
         count = reader.size // kind.entry_bytes
-    file = QueueFile(kind.first_entry(name) or 0, count, path, 0)
+    file = core.QueueFile(kind.first_entry(name) or 0, count, path, 0)
     if kind_folder != kind.folder:
         return QueueListing(kind, None, storage, (file,))
     extension = os.path.join(store, EXTENSION_FOLDER, topic, queue_id)
@@ -293,7 +282,7 @@ def listing_of_file(path: str, kind: QueueKind, storage: Storage) -> QueueListin
 
 
 def listing_of_queue(
-    queue: QueueReader, topic: str, log: CommitLogReader, extension: str, storage: Storage
+    queue: core.QueueReader, topic: str, log: core.CommitLogReader, extension: str, storage: Storage
 ) -> QueueListing:
     """Return the listing of a queue of an open store.
 
@@ -307,22 +296,26 @@ def listing_of_queue(
     Raises StoreAccessError.
     """
     kind = queue.kind
-    files = [] if kind.numbering is Numbering.KEY else list_queue_files(queue.folder, storage, kind)
+    files = (
+        []
+        if kind.numbering is core.Numbering.KEY
+        else core.list_queue_files(queue.folder, storage, kind)
+    )
     units = _units_of(extension, kind, storage)
     if files:
         return QueueListing(kind, topic, storage, files, log=log, units=units)
     return QueueListing(kind, topic, storage, reader=queue, log=log)
 
 
-def _units_of(folder: str, kind: QueueKind, storage: Storage) -> ExtensionFiles | None:
-    if kind is not CONSUME_QUEUE or storage.entry(folder) is None:
+def _units_of(folder: str, kind: core.QueueKind, storage: Storage) -> core.ExtensionFiles | None:
+    if kind is not core.CONSUME_QUEUE or storage.entry(folder) is None:
         return None
-    return ExtensionFiles(folder, OpenFiles(storage.open), storage)
+    return core.ExtensionFiles(folder, OpenFiles(storage.open), storage)
 
 
-def _log_of(store: str, storage: Storage) -> CommitLogReader | None:
+def _log_of(store: str, storage: Storage) -> core.CommitLogReader | None:
     try:
-        log = CommitLogReader(StoreLog(store, storage))
+        log = core.CommitLogReader(core.StoreLog(store, storage))
     except StoreError:
         return None
     return log if log.files else None

@@ -15,31 +15,22 @@ from pathlib import Path
 from reput.base import Finding, Kind
 from reput.engine.check.checking.checked_store import CheckedStore
 from reput.errors import StoreError, raise_if_refused
-from reput.format.file_names import (
-    CONFIG_FOLDER,
-    CONSUMER_FILTER_FILE,
-    CONSUMER_OFFSET_FILE,
-    CONSUMER_ORDER_FILE,
-    DELAY_OFFSET_FILE,
-    SUBSCRIPTION_GROUP_FILE,
-    TOPIC_QUEUE_MAPPING_FILE,
-    TOPICS_FILE,
-)
+from reput.format import file_names
 from reput.format.untrusted_json import parse_java_json
 from reput.io import FileReader
 
 # Larger files are not read: a quick check must stay quick.
 _MOST_BYTES = 16 << 20
 _CONTENTS = {
-    TOPICS_FILE: "the settings of topics",
-    CONSUMER_OFFSET_FILE: "committed offsets",
-    SUBSCRIPTION_GROUP_FILE: "the settings of groups",
-    CONSUMER_FILTER_FILE: "the filters of consumers",
-    DELAY_OFFSET_FILE: "the progress of delayed messages",
+    file_names.TOPICS_FILE: "the settings of topics",
+    file_names.CONSUMER_OFFSET_FILE: "committed offsets",
+    file_names.SUBSCRIPTION_GROUP_FILE: "the settings of groups",
+    file_names.CONSUMER_FILTER_FILE: "the filters of consumers",
+    file_names.DELAY_OFFSET_FILE: "the progress of delayed messages",
 }
 _CONTENTS_5 = {
-    TOPIC_QUEUE_MAPPING_FILE: "the mappings of queues",
-    CONSUMER_ORDER_FILE: "the state of ordered pops",
+    file_names.TOPIC_QUEUE_MAPPING_FILE: "the mappings of queues",
+    file_names.CONSUMER_ORDER_FILE: "the state of ordered pops",
 }
 
 
@@ -57,7 +48,7 @@ def config_findings(store: CheckedStore) -> Iterator[Finding]:
         return
     names = _CONTENTS | (_CONTENTS_5 if store.config.is_five else {})
     for name, content in names.items():
-        path = store.path / CONFIG_FOLDER / name
+        path = store.path / file_names.CONFIG_FOLDER / name
         state, detail = _state(path)
         if state is _FileState.GOOD:
             continue

@@ -9,28 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 
+from reput import core
 from reput.base import Finding, Kind, counted
-from reput.core import (
-    TOPICS_PATH,
-    CommitLogReader,
-    Queue,
-    StoreLog,
-    is_light,
-    open_queues,
-    topic_names,
-)
 from reput.engine.check.checking.checked_store import CheckedStore, IndexTable
 from reput.engine.check.checking.checkpoint import checkpoint_missing
 from reput.engine.check.checking.index_database import has_key_database
 from reput.errors import FormatError, MessageNotFoundError, StoreError
+from reput.format import file_names
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, MessageExt
-from reput.format.file_names import (
-    ABORT_FILE,
-    CONSUME_QUEUE_FOLDER,
-    INDEX_FOLDER,
-    TIMER_WHEEL_FILE,
-    is_folder_name,
-)
+from reput.format.file_names import ABORT_FILE
 from reput.format.properties import lite_topic_of
 from reput.format.timer_log import WHEEL_BYTES
 
@@ -85,7 +72,7 @@ def next_start(store: CheckedStore, tables: Sequence[IndexTable]) -> Iterator[Fi
 
 def _wheel_size(store: CheckedStore) -> Iterator[Finding]:
     """Yield a finding for a timer wheel (5.x) with which a broker does not start."""
-    path = store.path / TIMER_WHEEL_FILE
+    path = store.path / file_names.TIMER_WHEEL_FILE
     with suppress(FileNotFoundError):
         size = path.stat().st_size
         # A broker writes a new wheel if the file is missing or empty.
@@ -98,43 +85,43 @@ def _wheel_size(store: CheckedStore) -> Iterator[Finding]:
 
 def absent(
     store: CheckedStore,
-    without_queue: Mapping[Queue, tuple[int, int]],
+    without_queue: Mapping[core.Queue, tuple[int, int]],
     without_index: int,
     has_queues: bool,
 ) -> Iterator[Finding]:
     """Yield findings for missing queues and missing indexes."""
-    missing = {q: n for q, n in without_queue.items() if is_folder_name(q.topic)}
+    missing = {q: n for q, n in without_queue.items() if file_names.is_folder_name(q.topic)}
     if missing and not has_queues:
         messages = sum(count for count, _ in missing.values())
         yield Finding(
-            Kind.QUEUES_DELETED, str(store.path / CONSUME_QUEUE_FOLDER),
+            Kind.QUEUES_DELETED, str(store.path / file_names.CONSUME_QUEUE_FOLDER),
             "the log has messages, but there is no ConsumeQueue",
             count=len(missing),
             cost=f"{counted(messages, 'message')} cannot be consumed",
             at_next_start=f"dispatches again from {store.broker_start if store.facts.has_abort else store.begin}",
         )  # fmt: skip
         missing = {}
-    topics = topic_names(str(store.path)) if missing else frozenset()
+    topics = core.topic_names(str(store.path)) if missing else frozenset()
     for queue, (count, first) in sorted(missing.items()):
         if lite_topic_of(queue.topic) is not None:
             yield Finding(
-                Kind.TOPIC_DELETED, str(store.path / CONSUME_QUEUE_FOLDER / queue.topic),
+                Kind.TOPIC_DELETED, str(store.path / file_names.CONSUME_QUEUE_FOLDER / queue.topic),
                 "has no queue, but the log has messages of this Lite topic, which has expired or lost its queue",
                 physical_offset=first, count=count,
                 cost=f"{counted(count, 'message')} cannot be consumed",
                 at_next_start="leaves the messages in the log and in their parent topic until they expire",
             )  # fmt: skip
             continue
-        if topics and queue.topic not in topics and not is_light(queue.topic):
+        if topics and queue.topic not in topics and not core.is_light(queue.topic):
             yield Finding(
-                Kind.TOPIC_DELETED, str(store.path / TOPICS_PATH),
+                Kind.TOPIC_DELETED, str(store.path / core.TOPICS_PATH),
                 f"{queue.topic} is not in it, but the log has messages of its queue {queue.queue_id}",
                 physical_offset=first, count=count,
                 cost=f"{counted(count, 'message')} cannot be consumed",
                 at_next_start="leaves the messages in the log until they expire",
             )  # fmt: skip
             continue
-        folder = store.path / CONSUME_QUEUE_FOLDER / queue.topic / str(queue.queue_id)
+        folder = store.path / file_names.CONSUME_QUEUE_FOLDER / queue.topic / str(queue.queue_id)
         yield Finding(
             Kind.MISSING_QUEUE, str(folder), "the log has messages of this queue",
             physical_offset=first, count=count,
@@ -146,7 +133,7 @@ def absent(
     # A broker of 5.4 may keep its keys in RocksDB instead of IndexFiles.
     if without_index and not has_key_database(store):
         yield Finding(
-            Kind.INDEX_DELETED, str(store.path / INDEX_FOLDER), "no IndexFile has an entry",
+            Kind.INDEX_DELETED, str(store.path / file_names.INDEX_FOLDER), "no IndexFile has an entry",
             cost=f"{counted(without_index, 'key')} cannot be found",
             at_next_start=f"indexes again from {store.broker_start} only"
             if store.facts.has_abort
@@ -164,7 +151,7 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
     at = store.facts.known_offset.physical_offset
     if not store.config.is_five or not store.begin <= at < store.end:
         return
-    with closing(CommitLogReader(StoreLog(store.path))) as log, suppress(StoreError):
+    with closing(core.CommitLogReader(core.StoreLog(store.path))) as log, suppress(StoreError):
         message = log.get(at)
         # A prepared or rolled-back message gets no entry, so nothing is lost if it is skipped.
         kind = message.sys_flag & SYS_FLAG_TRANSACTION_MASK
@@ -196,7 +183,7 @@ def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
         # Queues in RocksDB state the physical offset after the last dispatched message. The message that begins at this
         # offset has no entry.
         return False
-    with closing(open_queues(store.path)) as queues:
+    with closing(core.open_queues(store.path)) as queues:
         try:
             entry = queues.queue(message.topic, message.queue_id).entry(message.queue_offset)
         except (MessageNotFoundError, FormatError):

@@ -10,30 +10,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from reput import core
 from reput.base import Finding, Kind, counted
-from reput.core import (
-    BatchSizeOf,
-    CommitLogReader,
-    LostEntriesError,
-    Numbering,
-    OffsetRange,
-    Queue,
-    QueueForm,
-    QueueIndex,
-    QueueReader,
-    QueuesOf,
-    StoreLog,
-    batch_size_in,
-    queue_forms,
-)
+from reput.engine import compare
 from reput.engine.check.checking.checked_store import CheckedStore
-from reput.engine.compare import (
-    EntryPlace,
-    NumberedEntries,
-    NumberedLog,
-    NumberedMessages,
-    rocksdb_rules,
-)
 from reput.errors import (
     FormatError,
     MessageNotFoundError,
@@ -61,11 +41,11 @@ class _Claims:
         count: Number of messages whose shared entry leads to another message.
     """
 
-    def __init__(self, log: CommitLogReader) -> None:
+    def __init__(self, log: core.CommitLogReader) -> None:
         self._log, self._budget, self.count = log, _MOST_CLAIMS, 0
 
     def is_of_another(
-        self, queue: Queue, queue_offset: int, place: EntryPlace, message_offset: int
+        self, queue: core.Queue, queue_offset: int, place: compare.EntryPlace, message_offset: int
     ) -> bool:
         """Return whether an entry leads to another message that has the same queue offset.
 
@@ -101,14 +81,14 @@ class OtherQueues:
 
     def __init__(self, store: CheckedStore) -> None:
         self._store = store
-        self.queues: dict[Queue, OffsetRange] = {}
+        self.queues: dict[core.Queue, core.OffsetRange] = {}
         self.cannot_tell: Finding | None = None
 
     def findings(self) -> Iterator[Finding]:
         """Yield at most one finding of each kind for each queue. Raises StoreAccessError."""
         path = str(self._store.path)
-        where = replace(QueuesOf.of(path), config=self._store.config)
-        for form in queue_forms(path):
+        where = replace(core.QueuesOf.of(path), config=self._store.config)
+        for form in core.queue_forms(path):
             with closing(form.open(where)) as index:
                 try:
                     queues = self._listed(form, index, where)
@@ -122,28 +102,32 @@ class OtherQueues:
                 yield from self._compare(index, queues)
 
     def _listed(
-        self, form: QueueForm, index: QueueIndex, where: QueuesOf
-    ) -> dict[Queue, OffsetRange]:
+        self, form: core.QueueForm, index: core.QueueIndex, where: core.QueuesOf
+    ) -> dict[core.Queue, core.OffsetRange]:
         """Return the queues of a form to compare. Raises StoreError, MissingExtraError."""
-        in_files, whole = self._store.queues, OffsetRange(0, self._store.end)
-        queues = {Queue(*queue) for queue in index.list()}
+        in_files, whole = self._store.queues, core.OffsetRange(0, self._store.end)
+        queues = {core.Queue(*queue) for queue in index.list()}
         if not form.states_end or not in_files:
             return dict.fromkeys(queues - in_files.keys(), whole)
         # The index also lists queues whose messages the database lacks so far, such as those that are only in files.
         topics, stop = form.topics(where), form.end(where.store)
         queues = {queue for queue in queues if queue.topic in topics}
         return {
-            queue: OffsetRange(_first_offset(index, queue), stop) if queue in in_files else whole
+            queue: core.OffsetRange(_first_offset(index, queue), stop)
+            if queue in in_files
+            else whole
             for queue in queues
         }
 
-    def _compare(self, index: QueueIndex, queues: Mapping[Queue, OffsetRange]) -> Iterator[Finding]:
-        rules = rocksdb_rules(tuple(self._store.config.delay_table_ms()))
-        scanned = NumberedLog(self._store.files, self._store.end, rules)
-        findings: dict[tuple[Kind, Queue], Finding] = {}
-        expected: Counter[Queue] = Counter()
-        with closing(CommitLogReader(StoreLog(self._store.path))) as log:
-            size_of, claims = batch_size_in(log), _Claims(log)
+    def _compare(
+        self, index: core.QueueIndex, queues: Mapping[core.Queue, core.OffsetRange]
+    ) -> Iterator[Finding]:
+        rules = compare.rocksdb_rules(tuple(self._store.config.delay_table_ms()))
+        scanned = compare.NumberedLog(self._store.files, self._store.end, rules)
+        findings: dict[tuple[Kind, core.Queue], Finding] = {}
+        expected: Counter[core.Queue] = Counter()
+        with closing(core.CommitLogReader(core.StoreLog(self._store.path))) as log:
+            size_of, claims = core.batch_size_in(log), _Claims(log)
             for messages in scanned.messages(queues):
                 queue, claimed = messages.queue, claims.count
                 expected[queue] += len(messages.expected.numbers)
@@ -169,10 +153,10 @@ class OtherQueues:
 
     def _too_many(
         self,
-        index: QueueIndex,
-        queues: Mapping[Queue, OffsetRange],
-        expected: Counter[Queue],
-        readable: list[OffsetRange],
+        index: core.QueueIndex,
+        queues: Mapping[core.Queue, core.OffsetRange],
+        expected: Counter[core.Queue],
+        readable: list[core.OffsetRange],
     ) -> Iterator[Finding]:
         """Yield findings for entries to which no message belongs.
 
@@ -217,7 +201,7 @@ def _second(findings: Sequence[Finding], folder: str) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _first_offset(index: QueueIndex, queue: Queue) -> int:
+def _first_offset(index: core.QueueIndex, queue: core.Queue) -> int:
     """Return the physical offset to which the first entry of a queue leads. Raises StoreError."""
     reader = index.queue(*queue)
     with suppress(MessageNotFoundError, FormatError):
@@ -225,7 +209,9 @@ def _first_offset(index: QueueIndex, queue: Queue) -> int:
     return 0
 
 
-def _add(findings: dict[tuple[Kind, Queue], Finding], queue: Queue, finding: Finding) -> None:
+def _add(
+    findings: dict[tuple[Kind, core.Queue], Finding], queue: core.Queue, finding: Finding
+) -> None:
     """Add a finding. For each kind and queue, keep only the first finding, and add the counts of the others to it."""
     first = findings.get((finding.kind, queue))
     if first is not None:
@@ -233,7 +219,7 @@ def _add(findings: dict[tuple[Kind, Queue], Finding], queue: Queue, finding: Fin
     findings[finding.kind, queue] = finding
 
 
-def _stored_offsets(reader: QueueReader, begin: int) -> npt.NDArray[np.int64]:
+def _stored_offsets(reader: core.QueueReader, begin: int) -> npt.NDArray[np.int64]:
     """Return physical offsets of a queue's entries from physical offset `begin` on. Raises StoreError."""
     first, stop = reader.min_queue_offset(begin), reader.max_queue_offset()
     parts = [np.empty(0, np.int64)]
@@ -244,9 +230,9 @@ def _stored_offsets(reader: QueueReader, begin: int) -> npt.NDArray[np.int64]:
 
 
 def _explain(
-    messages: NumberedMessages,
-    reader: QueueReader,
-    size_of: BatchSizeOf,
+    messages: compare.NumberedMessages,
+    reader: core.QueueReader,
+    size_of: core.BatchSizeOf,
     claims: _Claims,
     store: CheckedStore,
 ) -> Iterator[Finding]:
@@ -257,7 +243,7 @@ def _explain(
         try:
             numbered.update(reader.numbered(position, stop))
             break
-        except LostEntriesError as error:
+        except core.LostEntriesError as error:
             # Continue after the gap, but advance by at least one entry, so that the loop ends.
             detail, position = error.reason, max(error.resume_offset, position + 1)
             yield Finding(Kind.QUEUE_GAP, reader.folder, detail)
@@ -273,15 +259,15 @@ def _explain(
         at = int(expected.offsets[row])
         return Finding(kind, reader.folder, text, physical_offset=at, count=count)
 
-    def is_shared(row: int, place: EntryPlace) -> bool:
+    def is_shared(row: int, place: compare.EntryPlace) -> bool:
         """Return whether the entry belongs to another message with the same queue offset."""
         if messages.is_of_earlier(row, place):
             return True
-        is_by_key = reader.kind.numbering is Numbering.KEY
+        is_by_key = reader.kind.numbering is core.Numbering.KEY
         message_offset, number = int(expected.offsets[row]), int(expected.numbers[row])
         return is_by_key and claims.is_of_another(messages.queue, number, place, message_offset)
 
-    run = messages.compare(NumberedEntries.of(numbered, reader.kind), size_of)
+    run = messages.compare(compare.NumberedEntries.of(numbered, reader.kind), size_of)
     missing = run.missing
     if len(missing):
         # If the broker has deleted the message's log file, it may have deleted the entry, too.

@@ -20,25 +20,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from reput.core import (
-    CommitLogFile,
-    FileScan,
-    OffsetRange,
-    Queue,
-    ScanMode,
-    ScannedPiece,
-    offset_entries,
-    wrong_bodies,
-)
+from reput import core
 from reput.errors import ReputError
-from reput.format.commit_log import (
-    BLANK_BYTES,
-    MIN_RECORD_BYTES,
-    SYS_FLAG_ROLLBACK,
-    MessageExt,
-    encode,
-    encode_blank,
-)
+from reput.format import commit_log
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.host import Host
@@ -52,7 +36,7 @@ _PROPERTIES = f"{SALVAGED_PROPERTY}\x01true\x02".encode()
 _NOBODY = Host("0.0.0.0", 0)
 # Maximum size of a filler record. A broker's recovery reads each record into memory.
 _MOST_BYTES = 1 << 20
-_LEAST_BYTES = MIN_RECORD_BYTES + len(SALVAGED_TOPIC) + len(_PROPERTIES)
+_LEAST_BYTES = commit_log.MIN_RECORD_BYTES + len(SALVAGED_TOPIC) + len(_PROPERTIES)
 _PIECE_ENTRIES = 1 << 18
 
 
@@ -62,12 +46,12 @@ class KnownMessage:
 
     physical_offset: int
     size: int
-    queue: Queue
+    queue: core.Queue
     queue_offset: int
 
     @property
     def least_bytes(self) -> int:
-        return MIN_RECORD_BYTES + len(encode_utf8(self.queue.topic)) + len(_PROPERTIES)
+        return commit_log.MIN_RECORD_BYTES + len(encode_utf8(self.queue.topic)) + len(_PROPERTIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +73,7 @@ class DamagedRange:
 def can_be_filled(damaged: DamagedRange) -> bool:
     """Return whether the range is long enough for `filler` to fill it exactly."""
     length = damaged.stop - damaged.start
-    return length >= (BLANK_BYTES if damaged.ends_file else _LEAST_BYTES)
+    return length >= (commit_log.BLANK_BYTES if damaged.ends_file else _LEAST_BYTES)
 
 
 def placeholders_in(damaged: DamagedRange) -> int:
@@ -110,7 +94,7 @@ def filler(damaged: DamagedRange) -> Iterator[tuple[int, bytes]]:
             yield start, _record(start, size, damaged.store_timestamp, message)
             position += size
         if needs_blank:  # Without the blank, a broker's recovery would end the log here.
-            yield position, encode_blank(stop - position)
+            yield position, commit_log.encode_blank(stop - position)
             continue
         for size in _sizes(stop - position):
             yield position, _record(position, size, damaged.store_timestamp, None)
@@ -131,7 +115,7 @@ def _parts(damaged: DamagedRange) -> Iterator[tuple[int, int, KnownMessage | Non
             parts.append((message.physical_offset, message))
         elif before is None:
             parts[-1] = start, message
-    after = BLANK_BYTES if damaged.ends_file else 0
+    after = commit_log.BLANK_BYTES if damaged.ends_file else 0
     start, last = parts[-1]
     if last is not None and damaged.stop - start < last.least_bytes + after:
         parts[-1] = start, None
@@ -148,7 +132,7 @@ def _size_of(message: KnownMessage, room: int, needs_blank: bool) -> int:
     few for another record, the placeholder fills the whole part.
     """
     if needs_blank:
-        room -= BLANK_BYTES
+        room -= commit_log.BLANK_BYTES
     size = max(min(message.size, room, _MOST_BYTES), message.least_bytes)
     return size if needs_blank or room - size >= _LEAST_BYTES else room
 
@@ -168,15 +152,15 @@ def _record(offset: int, size: int, timestamp: int, message: KnownMessage | None
     """Return a record of exactly this size: a placeholder for `message`, or a rolled-back transaction if None."""
     topic = SALVAGED_TOPIC if message is None else message.queue.topic
     least = _LEAST_BYTES if message is None else message.least_bytes
-    return encode(
-        MessageExt(
+    return commit_log.encode(
+        commit_log.MessageExt(
             topic=topic,
             queue_id=0 if message is None else message.queue.queue_id,
             queue_offset=0 if message is None else message.queue_offset,
             physical_offset=offset,
             size_bytes=size,
             flag=0,
-            sys_flag=SYS_FLAG_ROLLBACK if message is None else 0,
+            sys_flag=commit_log.SYS_FLAG_ROLLBACK if message is None else 0,
             body_crc=0,
             born_timestamp=timestamp,
             born_host=_NOBODY,
@@ -200,26 +184,26 @@ class FileDamage:
     times   store timestamp (ms) of a message near each range
     """
 
-    file: CommitLogFile
-    ranges: tuple[OffsetRange, ...] = ()
+    file: core.CommitLogFile
+    ranges: tuple[core.OffsetRange, ...] = ()
     end: int = 0
     times: list[int] = field(default_factory=list)
 
 
-def damage_of(file: CommitLogFile, whole: int = 0) -> FileDamage:
+def damage_of(file: core.CommitLogFile, whole: int = 0) -> FileDamage:
     """Return the damage of a file that should reach up to physical offset `whole`. Every CRC is checked.
 
     Raises StoreAccessError if the file cannot be read.
     """
-    scan = FileScan(file, file.start, file.end, ScanMode.SALVAGE)
-    bad: list[OffsetRange] = []
+    scan = core.FileScan(file, file.start, file.end, core.ScanMode.SALVAGE)
+    bad: list[core.OffsetRange] = []
     good: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
     end = file.start
     for piece in scan.pieces():
         wrong = _wrong_records(piece)
         offsets = piece.positions + piece.base
         ends = offsets + piece.batch.messages["size"].astype(np.int64)
-        bad += map(OffsetRange, offsets[wrong].tolist(), ends[wrong].tolist())
+        bad += map(core.OffsetRange, offsets[wrong].tolist(), ends[wrong].tolist())
         right = np.ones(len(offsets), np.bool_)
         right[wrong] = False
         if right.any():
@@ -228,20 +212,20 @@ def damage_of(file: CommitLogFile, whole: int = 0) -> FileDamage:
             # an approximate store time.
             edges = np.flatnonzero(right)[[0, -1]]
             good.append((offsets[edges], piece.batch.messages["store_timestamp"][edges].copy()))
-    bad += OffsetRange.of(scan.damage)
+    bad += core.OffsetRange.of(scan.damage)
     if scan.end.unreadable:
-        bad.append(OffsetRange(scan.end.position, file.end))
+        bad.append(core.OffsetRange(scan.end.position, file.end))
     elif scan.end.position == file.end:
         end = file.end
     if file.end < whole:
-        bad.append(OffsetRange(file.end, whole))
-    damage = FileDamage(file, OffsetRange.merged(sorted(bad)), end)
+        bad.append(core.OffsetRange(file.end, whole))
+    damage = FileDamage(file, core.OffsetRange.merged(sorted(bad)), end)
     damage.times = [_time_near(good, start) for start, _ in damage.ranges]
     return damage
 
 
-def _wrong_records(piece: ScannedPiece) -> npt.NDArray[np.int64]:
-    return wrong_bodies(piece.data, piece.positions, piece.batch.messages)
+def _wrong_records(piece: core.ScannedPiece) -> npt.NDArray[np.int64]:
+    return core.wrong_bodies(piece.data, piece.positions, piece.batch.messages)
 
 
 def _time_near(good: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]], offset: int) -> int:
@@ -255,7 +239,7 @@ def _time_near(good: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]], 
     return nearest
 
 
-def verifiable_end(files: Sequence[CommitLogFile]) -> int:
+def verifiable_end(files: Sequence[core.CommitLogFile]) -> int:
     """Return the physical offset after the last verifiable record of a log. Raises StoreAccessError."""
     for file in reversed(files):
         with FileReader(file.path) as reader:
@@ -267,11 +251,11 @@ def verifiable_end(files: Sequence[CommitLogFile]) -> int:
 
 
 def ranges_to_fill(
-    files: Sequence[CommitLogFile],
+    files: Sequence[core.CommitLogFile],
     paths: Collection[str],
     end: int,
     file_bytes: int,
-    queues: dict[Queue, str],
+    queues: dict[core.Queue, str],
 ) -> list[DamagedRange]:
     """Return the damaged ranges before physical offset `end`, each with its messages that have ConsumeQueue entries.
 
@@ -299,7 +283,7 @@ def ranges_to_fill(
     return _with_messages(ranges, queues)
 
 
-def _with_messages(ranges: list[DamagedRange], queues: dict[Queue, str]) -> list[DamagedRange]:
+def _with_messages(ranges: list[DamagedRange], queues: dict[core.Queue, str]) -> list[DamagedRange]:
     if not ranges:
         return []
     starts = np.array([damaged.start for damaged in ranges])
@@ -322,13 +306,13 @@ def _with_messages(ranges: list[DamagedRange], queues: dict[Queue, str]) -> list
 
 
 def _entries_within(
-    queue: Queue,
+    queue: core.Queue,
     folder: str,
     starts: npt.NDArray[np.int64],
     stops: npt.NDArray[np.int64],
 ) -> Iterator[KnownMessage]:
     """Yield entries of a queue that lead into one of the ranges; nothing if the queue is unreadable."""
-    for first, entry in offset_entries(folder):
+    for first, entry in core.offset_entries(folder):
         if first % ENTRY_BYTES or os.path.islink(entry.path):
             continue
         try:
@@ -345,7 +329,7 @@ def _entries_within(
 
 
 def _entries_inside(
-    queue: Queue,
+    queue: core.Queue,
     first: int,
     data: npt.NDArray[np.void],
     starts: npt.NDArray[np.int64],

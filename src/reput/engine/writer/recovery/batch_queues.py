@@ -13,20 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from reput import core
 from reput.base import StoreConfig
-from reput.core import (
-    BATCH_QUEUE,
-    BatchEnd,
-    BatchQueues,
-    BatchQueueSetReader,
-    BatchQueueWriter,
-    BatchSizeOf,
-    CommitLogReader,
-    Queue,
-    StoreLog,
-    batch_size_in,
-    queue_folder,
-)
 from reput.engine.compare import Offsets
 from reput.engine.writer.recovery.comparison import ComparedQueues
 from reput.engine.writer.recovery.entry_layout import Entries, EntryLayout, Messages
@@ -41,7 +29,7 @@ from reput.format.dtypes import BATCH_ENTRY_DTYPE
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, is_folder_name
 from reput.io import Disk, FileReader
 
-_NONE = BatchEnd(0, 0, -1)
+_NONE = core.BatchEnd(0, 0, -1)
 
 
 class RecoveredBatches(NamedTuple):
@@ -50,7 +38,7 @@ class RecoveredBatches(NamedTuple):
     The offset is None if the store has no batch queues.
     """
 
-    queues: BatchQueues
+    queues: core.BatchQueues
     dispatch_from: int | None
 
 
@@ -80,7 +68,7 @@ def recover_batch_queues(
         StoreAccessError: A file cannot be read or written.
     """
     if not topics:
-        return RecoveredBatches(BatchQueues(), None)
+        return RecoveredBatches(core.BatchQueues(), None)
     folder = store / BATCH_QUEUE_FOLDER
     disk.make_folder(folder)
     files_of = batch_queue_files(store, topics, config)
@@ -95,16 +83,16 @@ def recover_batch_queues(
     writers = {}
     for name, end in ends.items():
         position = end.position if end.entries else None
-        writers[name] = BatchQueueWriter(
+        writers[name] = core.BatchQueueWriter(
             files_of[name].folder, config.batch_queue_file_bytes, sizes, end.entries, position,
             end.max_physical_offset, disk,
         )  # fmt: skip
-    return RecoveredBatches(BatchQueues(topics, folder, writers, sizes, sizes.close), begin)
+    return RecoveredBatches(core.BatchQueues(topics, folder, writers, sizes, sizes.close), begin)
 
 
 def batch_queue_files(
     store: Path, topics: frozenset[str], config: StoreConfig
-) -> dict[Queue, BatchQueueFiles]:
+) -> dict[core.Queue, BatchQueueFiles]:
     """Return the files of all batch queues. Raises StoreAccessError, and StoreError for wrong file sizes."""
     file_bytes = config.batch_queue_file_bytes
     if file_bytes % BATCH_ENTRY_BYTES:
@@ -120,8 +108,8 @@ def batch_queue_files(
             )
     folder = store / BATCH_QUEUE_FOLDER
     return {
-        Queue(*name): BatchQueueFiles(queue_folder(folder, *name), file_bytes)
-        for name in BatchQueueSetReader(store).list()
+        core.Queue(*name): BatchQueueFiles(core.queue_folder(folder, *name), file_bytes)
+        for name in core.BatchQueueSetReader(store).list()
     }
 
 
@@ -153,9 +141,9 @@ def batches_agree(
 class BatchLayout(EntryLayout):
     """Entries of batch queues. An expected entry of an inner batch has the batch size 0: the record states the size."""
 
-    def __init__(self, size_of: BatchSizeOf) -> None:
+    def __init__(self, size_of: core.BatchSizeOf) -> None:
         """Take a function that reads the sizes of inner batches from the log."""
-        super().__init__(BATCH_QUEUE)
+        super().__init__(core.BATCH_QUEUE)
         self._size_of = size_of
 
     def expected(
@@ -201,7 +189,7 @@ class ComparedBatches(ComparedQueues):
         config: StoreConfig,
         begin: int,
         log_end: int,
-        size_of: BatchSizeOf,
+        size_of: core.BatchSizeOf,
         *,
         redo_last: bool,
     ) -> None:
@@ -210,15 +198,15 @@ class ComparedBatches(ComparedQueues):
         self._files = batch_queue_files(store, topics, config) if topics else {}
         self._layout, self._redo_last = BatchLayout(size_of), redo_last
 
-    def names(self) -> Collection[Queue]:
+    def names(self) -> Collection[core.Queue]:
         """See ComparedQueues."""
         return self._files
 
-    def survey(self, name: Queue) -> RankedEntries:
+    def survey(self, name: core.Queue) -> RankedEntries:
         """See ComparedQueues."""
         return self._files[name].survey(self._layout, self.log_end)
 
-    def matching(self, name: Queue, survey: RankedEntries | None) -> QueueMatching:
+    def matching(self, name: core.Queue, survey: RankedEntries | None) -> QueueMatching:
         """See ComparedQueues."""
         return NumberedMatching(name, survey, redo_last=self._redo_last)
 
@@ -228,9 +216,9 @@ class BatchQueueFiles(FoundFiles):
 
     def __init__(self, folder: Path, file_bytes: int) -> None:
         """Find the queue's files. Raises StoreError for a file larger than the configured size."""
-        super().__init__(folder, BATCH_QUEUE, file_bytes)
+        super().__init__(folder, core.BATCH_QUEUE, file_bytes)
 
-    def end_before(self, physical_offset: int) -> BatchEnd:
+    def end_before(self, physical_offset: int) -> core.BatchEnd:
         """Return the place after the last entry whose record lies before a physical offset.
 
         Files are read in reverse order, until one has such an entry.
@@ -241,7 +229,7 @@ class BatchQueueFiles(FoundFiles):
                 with FileReader(str(self.path(start))) as reader:
                     at = (count - 1) * BATCH_ENTRY_BYTES
                     last = decode_batch_entry(reader.read(at, BATCH_ENTRY_BYTES))
-                return BatchEnd(start + count, last.stop, last.physical_offset)
+                return core.BatchEnd(start + count, last.stop, last.physical_offset)
         return _NONE
 
     def _count_before(self, start: int, physical_offset: int) -> int:
@@ -274,7 +262,7 @@ class BatchQueueFiles(FoundFiles):
         joined = np.concatenate(blocks)
         return RankedEntries(layout, joined["base_offset"], joined)
 
-    def hold(self, entries: Entries, disk: Disk) -> BatchEnd:
+    def hold(self, entries: Entries, disk: Disk) -> core.BatchEnd:
         """Replace the queue's entries by `entries`, durably. Files that already have the right content are not touched.
 
         A file is replaced as a whole. If entries move into a later file, the later file is replaced first. A crash
@@ -295,7 +283,7 @@ class BatchQueueFiles(FoundFiles):
             return _NONE
         last = entries[-1]
         position = int(last["base_offset"]) + int(last["batch_size"])
-        return BatchEnd(stop, position, int(last["physical_offset"]))
+        return core.BatchEnd(stop, position, int(last["physical_offset"]))
 
     def _begins_later(self, start: int, first: int, entries: Entries) -> bool:
         """Return whether entries move from the previous file into the file at `start`.
@@ -338,12 +326,12 @@ class BatchSizes:
 
     def __init__(self, store: Path) -> None:
         self._store = store
-        self._log: CommitLogReader | None = None
+        self._log: core.CommitLogReader | None = None
 
     def __call__(self, physical_offset: int) -> int:
         if self._log is None:
-            self._log = CommitLogReader(StoreLog(self._store))
-        return batch_size_in(self._log)(physical_offset)
+            self._log = core.CommitLogReader(core.StoreLog(self._store))
+        return core.batch_size_in(self._log)(physical_offset)
 
     def close(self) -> None:
         if self._log is not None:

@@ -16,23 +16,8 @@ from threading import Event, local
 
 import numpy as np
 
+from reput import core
 from reput.base import Finding, usable_cpus
-from reput.core import (
-    CommitLogFile,
-    DispatchBatch,
-    DispatchRules,
-    FileScan,
-    OffsetRange,
-    Queue,
-    QueueRecovery,
-    QueueSetWriter,
-    RecoveredQueues,
-    ScanBuffers,
-    ScanMode,
-    StoreLog,
-    is_light,
-    queue_folder,
-)
 from reput.engine.compare import Placement, in_ranges
 from reput.engine.writer.recovery.index_files import RecoveredIndexFiles
 from reput.engine.writer.recovery.queue_files import QueueFiles
@@ -65,32 +50,32 @@ class ComparedQueues:
 
     def __init__(self, begin: int, log_end: int, topics: frozenset[str] | None = None) -> None:
         self.begin, self.log_end, self.topics = begin, log_end, topics
-        self.matchings: dict[Queue, QueueMatching] = {}
-        self.parts: dict[Queue, QueuePart] = {}
-        self._outcomes: dict[Queue, KeptQueue] = {}
+        self.matchings: dict[core.Queue, QueueMatching] = {}
+        self.parts: dict[core.Queue, QueuePart] = {}
+        self._outcomes: dict[core.Queue, KeptQueue] = {}
 
-    def names(self) -> Collection[Queue]:
+    def names(self) -> Collection[core.Queue]:
         """Return the queues that have files or entries."""
         raise NotImplementedError
 
-    def survey(self, name: Queue) -> RankedEntries | None:
+    def survey(self, name: core.Queue) -> RankedEntries | None:
         """Return the plausible entries of one of these queues; None if it has no entries.
 
         Called from any thread. Raises StoreAccessError.
         """
         raise NotImplementedError
 
-    def matching(self, name: Queue, survey: RankedEntries | None) -> QueueMatching:
+    def matching(self, name: core.Queue, survey: RankedEntries | None) -> QueueMatching:
         """Return a matcher of a queue with these entries."""
         return NumberedMatching(name, survey)
 
-    def add(self, name: Queue, survey: RankedEntries) -> QueueMatching:
+    def add(self, name: core.Queue, survey: RankedEntries) -> QueueMatching:
         """Start the comparison of a queue with entries."""
         matching = self.matchings[name] = self.matching(name, survey)
         self.parts[name] = matching.start(self.begin)
         return matching
 
-    def join(self, name: Queue, part: QueuePart) -> None:
+    def join(self, name: core.Queue, part: QueuePart) -> None:
         """Add the result for the next log file."""
         if name in self.parts:
             self.parts[name].add(part)
@@ -102,7 +87,7 @@ class ComparedQueues:
         """Return whether later messages cannot change where dispatch starts."""
         return self.topics is None and not self.matchings and bool(self.parts)
 
-    def outcomes(self) -> dict[Queue, KeptQueue]:
+    def outcomes(self) -> dict[core.Queue, KeptQueue]:
         """Return the kept entries of each queue that has files, after the whole log was compared."""
         if not self._outcomes:
             for name in self.names():
@@ -114,12 +99,12 @@ class ComparedQueues:
     def findings(self, store: Path) -> list[Finding]:
         """Return a finding for each queue with messages that have no entry and get none. The queues lie in `store`."""
         return [
-            out_of_order(str(queue_folder(store / self.folder, *name)), name, unplaced)
+            out_of_order(str(core.queue_folder(store / self.folder, *name)), name, unplaced)
             for name, part in sorted(self.parts.items())
             if (unplaced := self.unplaced(name, part)).count
         ]
 
-    def unplaced(self, name: Queue, part: QueuePart) -> Count:
+    def unplaced(self, name: core.Queue, part: QueuePart) -> Count:
         """Return the messages of a queue that have no entry and get none, for a finding."""
         return part.unplaced
 
@@ -138,29 +123,33 @@ class ComparedFiles(ComparedQueues):
     folder = CONSUME_QUEUE_FOLDER
 
     def __init__(
-        self, files: dict[Queue, QueueFiles], positions: dict[Queue, int], begin: int, log_end: int
+        self,
+        files: dict[core.Queue, QueueFiles],
+        positions: dict[core.Queue, int],
+        begin: int,
+        log_end: int,
     ) -> None:
         super().__init__(begin, log_end)
         self._files, self._positions = files, positions
 
-    def names(self) -> Collection[Queue]:
+    def names(self) -> Collection[core.Queue]:
         """See ComparedQueues."""
         return self._files
 
-    def survey(self, name: Queue) -> RankedEntries | None:
+    def survey(self, name: core.Queue) -> RankedEntries | None:
         """See ComparedQueues."""
         files = self._files[name]
         if not files.starts:
             return None
         return QueueSurvey(files, self._positions.get(name, files.first), self.log_end)
 
-    def matching(self, name: Queue, survey: RankedEntries | None) -> QueueMatching:
+    def matching(self, name: core.Queue, survey: RankedEntries | None) -> QueueMatching:
         """See ComparedQueues."""
         return PlacedMatching(name, survey)
 
-    def unplaced(self, name: Queue, part: QueuePart) -> Count:
+    def unplaced(self, name: core.Queue, part: QueuePart) -> Count:
         """See ComparedQueues. Adds messages that dispatch will drop, because their queue offset has an entry."""
-        if is_light(name.topic):
+        if core.is_light(name.topic):
             return Count()
         outcome = self.outcomes().get(name)
         tail = part.tail if outcome is None else outcome.tail
@@ -216,14 +205,14 @@ class ComparedPiece:
     start: int
     index_begin: int
     index_end: int
-    queues: dict[Queue, QueuePart] = field(default_factory=dict)
+    queues: dict[core.Queue, QueuePart] = field(default_factory=dict)
     last: int | None = None
     index_wrong: int | None = None
     damage: list[Finding] = field(default_factory=list)
-    elsewhere: list[OffsetRange] = field(default_factory=list)
+    elsewhere: list[core.OffsetRange] = field(default_factory=list)
 
-    def unread(self) -> list[OffsetRange]:
-        return OffsetRange.of(self.damage)
+    def unread(self) -> list[core.OffsetRange]:
+        return core.OffsetRange.of(self.damage)
 
 
 class Comparison:
@@ -241,10 +230,10 @@ class Comparison:
 
     def __init__(
         self,
-        files: Sequence[CommitLogFile],
+        files: Sequence[core.CommitLogFile],
         begin: int,
         end: int,
-        rules: DispatchRules,
+        rules: core.DispatchRules,
         queues: Sequence[ComparedQueues],
         index: RecoveredIndexFiles | None,
         skipped: Sequence[Finding] = (),
@@ -253,7 +242,7 @@ class Comparison:
         self._files, self._begin, self._end = files, begin, end
         self._forms, self._index = queues, index
         self._of_topic = {topic: form for form in queues for topic in form.topics or ()}
-        self._matchings: dict[Queue, QueueMatching] = {}
+        self._matchings: dict[core.Queue, QueueMatching] = {}
         self._stop = Event()
         self._thread = local()
         self.damage: list[Finding] = []
@@ -291,11 +280,11 @@ class Comparison:
     def _first_item(self, physical_offset: int) -> int:
         return 0 if self._index is None else self._index.first_at(physical_offset, self._index.stop)
 
-    def _form(self, name: Queue) -> ComparedQueues:
+    def _form(self, name: core.Queue) -> ComparedQueues:
         # The last form has the topics that no other form has.
         return self._of_topic.get(name.topic, self._forms[-1])
 
-    def _matching(self, name: Queue) -> QueueMatching:
+    def _matching(self, name: core.Queue) -> QueueMatching:
         return self._matchings.get(name) or self._form(name).matching(name, None)
 
     def _join(self, pieces: Iterator[ComparedPiece]) -> None:
@@ -324,14 +313,14 @@ class Comparison:
             self.index_from = piece.index_wrong
         return piece.index_wrong is not None
 
-    def _compare(self, file: CommitLogFile, start: int, stop: int) -> ComparedPiece:
+    def _compare(self, file: core.CommitLogFile, start: int, stop: int) -> ComparedPiece:
         if not hasattr(self._thread, "buffers"):
-            self._thread.buffers = ScanBuffers()
+            self._thread.buffers = core.ScanBuffers()
         first_item = self.index_begin if start == self._begin else self._first_item(start)
         piece = ComparedPiece(start, first_item, first_item)
         # Scan as dispatch does: messages that dispatch skips must not count as missing here.
-        scan = FileScan(
-            file, start, stop, ScanMode.BROKER, self._rules, buffers=self._thread.buffers
+        scan = core.FileScan(
+            file, start, stop, core.ScanMode.BROKER, self._rules, buffers=self._thread.buffers
         )
         begin = start
         skipped = [lost for lost in self._skipped if start <= lost.start < stop]
@@ -340,7 +329,7 @@ class Comparison:
             batch = batch.without(offsets)
             # If records of this batch state wrong physical offsets, these offsets cannot show where dispatch must
             # start. In that case, dispatch starts at the beginning of the batch.
-            scanned = OffsetRange(begin, scan.end.position)
+            scanned = core.OffsetRange(begin, scan.end.position)
             trusted = None if scan.misplaced else scanned
             piece.last = _place(int(batch.messages["physical_offset"][-1]), trusted, begin)
             piece.damage = [*scan.damage, *skipped] if skipped else scan.damage
@@ -377,9 +366,9 @@ class Comparison:
 
     def _compare_queues(
         self,
-        batch: DispatchBatch,
+        batch: core.DispatchBatch,
         piece: ComparedPiece,
-        scanned: OffsetRange,
+        scanned: core.OffsetRange,
         placed: Placement | None,
     ) -> None:
         if placed is not None:
@@ -398,9 +387,9 @@ class Comparison:
     def _compare_index(
         self,
         index: RecoveredIndexFiles,
-        batch: DispatchBatch,
+        batch: core.DispatchBatch,
         piece: ComparedPiece,
-        scanned: OffsetRange,
+        scanned: core.OffsetRange,
     ) -> int | None:
         """Compare the next items of the index with the keys of a batch.
 
@@ -428,7 +417,7 @@ class Comparison:
         return int(offsets[count]) if count < len(offsets) else None
 
 
-def _place(wrong: int | None, trusted: OffsetRange | None, begin: int) -> int | None:
+def _place(wrong: int | None, trusted: core.OffsetRange | None, begin: int) -> int | None:
     if wrong is None or (trusted is not None and trusted.start <= wrong < trusted.stop):
         return wrong
     return begin
@@ -437,16 +426,16 @@ def _place(wrong: int | None, trusted: OffsetRange | None, begin: int) -> int | 
 class OwnQueues(ComparedQueues):
     """All queues of a store in one form, which `MatchedRecovery` recovers."""
 
-    def hold(self, name: Queue, kept: KeptQueue) -> None:
+    def hold(self, name: core.Queue, kept: KeptQueue) -> None:
         """Replace the entries of a queue by these entries, durably. Raises StoreAccessError."""
         raise NotImplementedError
 
-    def writer(self) -> QueueSetWriter:
+    def writer(self) -> core.QueueSetWriter:
         """Return a writer that appends to the queues."""
         raise NotImplementedError
 
 
-class MatchedRecovery(QueueRecovery):
+class MatchedRecovery(core.QueueRecovery):
     """The recovery of all queues of a store in another form than ConsumeQueues.
 
     Args:
@@ -456,12 +445,12 @@ class MatchedRecovery(QueueRecovery):
     """
 
     def __init__(
-        self, store: Path, rules: DispatchRules, queues: Callable[[int, int], OwnQueues]
+        self, store: Path, rules: core.DispatchRules, queues: Callable[[int, int], OwnQueues]
     ) -> None:
         self._store, self._rules, self._open = store, rules, queues
         self._queues: OwnQueues | None = None
 
-    def look(self, files: Sequence[CommitLogFile], log_end: int) -> list[Finding]:
+    def look(self, files: Sequence[core.CommitLogFile], log_end: int) -> list[Finding]:
         """Match the entries with the log. Return a finding for each queue that has no place for some messages.
 
         Raises StoreAccessError, StoreChangedError.
@@ -470,13 +459,13 @@ class MatchedRecovery(QueueRecovery):
         Comparison(files, queues.begin, log_end, self._rules, [queues], None).run()
         return queues.findings(self._store)
 
-    def run(self, log_begin: int, log_end: int) -> RecoveredQueues:
+    def run(self, log_begin: int, log_end: int) -> core.RecoveredQueues:
         """Write the kept entries, and open a writer. Raises StoreAccessError, StoreChangedError."""
         if self._queues is None:
-            self.look(StoreLog(self._store).list().files, log_end)
+            self.look(core.StoreLog(self._store).list().files, log_end)
         assert self._queues is not None
         for name, kept in self._queues.outcomes().items():
             self._queues.hold(name, kept)
-        return RecoveredQueues(
+        return core.RecoveredQueues(
             self._queues.writer(), self._rules, max(self._queues.dispatch_from, log_begin)
         )

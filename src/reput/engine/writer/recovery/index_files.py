@@ -18,15 +18,9 @@ import numpy.typing as npt
 from reput.base import StoreConfig, usable_cpus
 from reput.core import CommitLogReader, IndexFileWriter, index_paths
 from reput.errors import ReputError
+from reput.format import index_file
 from reput.format.dtypes import RawEntries, item_hashes, item_offsets, raw_entries
 from reput.format.file_names import INDEX_FOLDER
-from reput.format.index_file import (
-    HEADER_BYTES,
-    IndexHeader,
-    decode_header,
-    decode_item,
-    item_position,
-)
 from reput.io import Disk, MappedFiles
 from reput.kernels.entry_checks import check_items
 
@@ -46,14 +40,14 @@ class FoundIndexFile:
         self.path, self._config, self._maps = path, config, maps
         self.count, self.is_whole, self.problem = 1, False, ""
         self._has_size = False
-        self.header = IndexHeader(0, 0, 0, 0, 0, 0)
-        self._items_at = item_position(config.hash_slots, 0)
+        self.header = index_file.IndexHeader(0, 0, 0, 0, 0, 0)
+        self._items_at = index_file.item_position(config.hash_slots, 0)
         size = path.stat().st_size
         if size != config.index_file_bytes:
             self.problem = f"has {size} bytes, not {config.index_file_bytes}"
             return
         self._has_size = True
-        self.header = decode_header(self._bytes()[:HEADER_BYTES].tobytes())
+        self.header = index_file.decode_header(self._bytes()[: index_file.HEADER_BYTES].tobytes())
         if not 1 < self.header.index_count <= config.index_items:
             self.problem = "has no entries"
         elif self.offset(1) != self.header.begin_physical_offset:
@@ -85,7 +79,7 @@ class FoundIndexFile:
         # `check_items` puts the number of the newest item of each slot into `newest`, as a broker would have written it
         # to the slot.
         newest = np.zeros(self._config.hash_slots, np.uint32)
-        slots = self._bytes()[HEADER_BYTES : self._items_at].view(np.uint32)
+        slots = self._bytes()[index_file.HEADER_BYTES : self._items_at].view(np.uint32)
         header, stop = self.header, int(check_items(self.items, self.count, newest))
         if stop < self.count:
             self.problem = f"item {stop} does not continue its slot"
@@ -110,7 +104,7 @@ class FoundIndexFile:
 
     def time_of(self, number: int) -> int:
         """Return the store timestamp (ms) of an item's message, rounded down to the second."""
-        item = decode_item(self.items[number].tobytes())
+        item = index_file.decode_item(self.items[number].tobytes())
         return self.header.begin_timestamp + item.time_diff_s * 1000
 
     def close(self) -> None:

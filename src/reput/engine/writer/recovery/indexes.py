@@ -7,17 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+from reput import core
 from reput.base import Finding, Kind, StoreConfig, counted
-from reput.core import (
-    CommitLogFile,
-    CommitLogReader,
-    ConsumeQueueWriter,
-    DispatchRules,
-    IndexFileWriter,
-    Queue,
-    index_paths,
-    queue_folder,
-)
 from reput.engine.writer.recovery.batch_queues import BatchSizes, ComparedBatches, batches_agree
 from reput.engine.writer.recovery.comparison import ComparedFiles, ComparedQueues, Comparison
 from reput.engine.writer.recovery.index_files import RecoveredIndexFiles
@@ -35,7 +26,7 @@ from reput.io import Disk, FileReader
 _BEHIND_ALL = "~"  # This text sorts after the name of every IndexFile, which has only digits.
 
 
-def _damaged(files: Sequence[CommitLogFile], offsets: Sequence[int]) -> list[Finding]:
+def _damaged(files: Sequence[core.CommitLogFile], offsets: Sequence[int]) -> list[Finding]:
     """Return a finding for each record at these physical offsets that does not match the CRC that it states."""
     findings = []
     for offset in offsets:
@@ -58,11 +49,11 @@ def _damaged(files: Sequence[CommitLogFile], offsets: Sequence[int]) -> list[Fin
 
 def trusted_point(
     folder: Path,
-    queues: dict[Queue, QueueFiles],
+    queues: dict[core.Queue, QueueFiles],
     config: StoreConfig,
     report: RecoveryReport,
     batch_topics: frozenset[str],
-    first: CommitLogFile | None,
+    first: core.CommitLogFile | None,
     *,
     name: str = RECOVERY_POINT_FILE,
     may_be_touched: bool = True,
@@ -103,9 +94,9 @@ class CutIndexes(NamedTuple):
     `unopened` has the ends of queues that are opened when a message arrives (see ConsumeQueueSetWriter).
     """
 
-    queues: dict[Queue, ConsumeQueueWriter]
-    last: IndexFileWriter | None
-    unopened: Mapping[Queue, tuple[int, int]] = {}
+    queues: dict[core.Queue, core.ConsumeQueueWriter]
+    last: core.IndexFileWriter | None
+    unopened: Mapping[core.Queue, tuple[int, int]] = {}
 
 
 class FoundIndexes:
@@ -119,7 +110,7 @@ class FoundIndexes:
     def __init__(
         self,
         folder: Path,
-        queues: dict[Queue, QueueFiles],
+        queues: dict[core.Queue, QueueFiles],
         config: StoreConfig,
         disk: Disk,
         report: RecoveryReport,
@@ -135,9 +126,9 @@ class FoundIndexes:
         self._batch_topics = batch_topics
         self._queues, self._config, self._disk, self._report = queues, config, disk, report
         self._folder, self._index = folder, RecoveredIndexFiles(folder, config)
-        self._begun: dict[Queue, int] = {}
-        self._positions: dict[Queue, int] = {}
-        self._refused: dict[Queue, int] = {}
+        self._begun: dict[core.Queue, int] = {}
+        self._positions: dict[core.Queue, int] = {}
+        self._refused: dict[core.Queue, int] = {}
         self.skipped: frozenset[int] = frozenset()
 
     @staticmethod
@@ -148,11 +139,11 @@ class FoundIndexes:
         queues, unopened = {}, point.queues.copy()
         for name, size in point.refused.items():
             if (end := unopened.pop(name, None)) is not None:
-                queue = queue_folder(folder / CONSUME_QUEUE_FOLDER, *name)
-                queues[name] = ConsumeQueueWriter(queue, config.queue_entries, *end, disk)
+                queue = core.queue_folder(folder / CONSUME_QUEUE_FOLDER, *name)
+                queues[name] = core.ConsumeQueueWriter(queue, config.queue_entries, *end, disk)
                 queues[name].refused_bytes = size
-        paths = index_paths(folder / INDEX_FOLDER)
-        last = IndexFileWriter(paths[-1], config, disk) if paths else None
+        paths = core.index_paths(folder / INDEX_FOLDER)
+        last = core.IndexFileWriter(paths[-1], config, disk) if paths else None
         return CutIndexes(queues, last, unopened)
 
     def after_rebuild(self, end: int) -> RecoveryPoint:
@@ -192,7 +183,7 @@ class FoundIndexes:
 
     def compare(
         self,
-        files: Sequence[CommitLogFile],
+        files: Sequence[core.CommitLogFile],
         point: RecoveryPoint | None,
         begin: int | None = None,
         *,
@@ -244,7 +235,7 @@ class FoundIndexes:
 
     def _run(
         self,
-        files: Sequence[CommitLogFile],
+        files: Sequence[core.CommitLogFile],
         start: int,
         number: int | None,
         sizes: BatchSizes,
@@ -262,7 +253,7 @@ class FoundIndexes:
             *([self._compared] if self._has_files else []),
         ]
         comparison = self._comparison = Comparison(
-            files, start, end, DispatchRules.of(self._config), forms, self._index, skipped
+            files, start, end, core.DispatchRules.of(self._config), forms, self._index, skipped
         )
         comparison.run(number)
         return comparison
@@ -283,7 +274,7 @@ class FoundIndexes:
                 "entries keep their numbers"
             )
 
-    def cut(self, log: CommitLogReader) -> CutIndexes:
+    def cut(self, log: core.CommitLogReader) -> CutIndexes:
         """Cut each index after the last entry to keep, and write the entries that are missing or wrong before it.
 
         Everything that is kept becomes durable.
@@ -305,7 +296,9 @@ class FoundIndexes:
                 queues[name].refused_bytes = self._refused.get(name, queues[name].refused_bytes)
         return CutIndexes(queues, self._cut_index(log, self._comparison))
 
-    def _cut_index(self, log: CommitLogReader, comparison: Comparison) -> IndexFileWriter | None:
+    def _cut_index(
+        self, log: core.CommitLogReader, comparison: Comparison
+    ) -> core.IndexFileWriter | None:
         report, index, redo_last = self._report, self._index, self._redo_last
         # An IndexFile has no marker for a half-written item, so the last message's items are removed and written again.
         number = index.first_at(report.index_from, comparison.index_end)

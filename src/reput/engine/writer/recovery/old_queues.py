@@ -13,18 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reput.core import (
-    BatchQueueSetReader,
-    BatchSizeOf,
-    ConsumeQueueSetReader,
-    ConsumeQueueWriter,
-    DispatchBatch,
-    EntriesOfQueue,
-    OffsetRange,
-    Queue,
-    offset_entries,
-    queue_folder,
-)
+from reput import core
 from reput.engine.compare import Placement
 from reput.engine.writer.recovery.batch_queues import BatchLayout, BatchQueueFiles
 from reput.engine.writer.recovery.extended_queues import ExtendedQueueFiles
@@ -49,7 +38,7 @@ class LogPart(NamedTuple):
 
     begin: int
     end: int
-    lost: tuple[OffsetRange, ...]
+    lost: tuple[core.OffsetRange, ...]
     misplaced: bool = False
 
 
@@ -59,7 +48,7 @@ class PlacedBatches:
     def __init__(self, log: LogPart) -> None:
         self._log, self._end = log, log.begin
 
-    def next(self, batch: DispatchBatch) -> tuple[OffsetRange, Placement | None]:
+    def next(self, batch: core.DispatchBatch) -> tuple[core.OffsetRange, Placement | None]:
         """Return the log range of `batch`, and its placement: which of its messages state the right physical offset.
 
         The placement is None if no message of the log states a wrong physical offset. Call this for all batches, in log
@@ -69,52 +58,52 @@ class PlacedBatches:
         ends = messages["physical_offset"].astype(np.int64) + messages["size"]
         if not self._log.misplaced:
             self._end = max(int(ends[-1]), start)
-            return OffsetRange(start, self._end), None
-        placed = Placement.of(messages, OffsetRange(start, self._log.end))
+            return core.OffsetRange(start, self._end), None
+        placed = Placement.of(messages, core.OffsetRange(start, self._log.end))
         self._end = int(placed.bounds[0][-1])
         last = np.flatnonzero(placed.is_good)[-1:]
         # If the last message states a wrong physical offset, its end is unknown. It lies at least one byte after the
         # end of the last message with a right offset.
         if not len(last) or last[0] < len(messages) - 1:
             self._end += 1
-        return OffsetRange(start, self._end), placed
+        return core.OffsetRange(start, self._end), placed
 
 
-def old_queues(output: Path, file_bytes: int) -> frozenset[Queue]:
+def old_queues(output: Path, file_bytes: int) -> frozenset[core.Queue]:
     """Return the queues in `output` whose files all have the size `file_bytes`.
 
     Only such files can be copied into the rebuilt store, whose files have this size. Raises StoreAccessError.
     """
     try:
-        names = ConsumeQueueSetReader(output).list()
+        names = core.ConsumeQueueSetReader(output).list()
     except ReputError as error:
         if is_transient(error):
             raise
         return frozenset()
     queues = []
     for name in names:
-        folder = queue_folder(output / CONSUME_QUEUE_FOLDER, *name)
-        sizes = {file.stat().st_size for _, file in offset_entries(str(folder))}
+        folder = core.queue_folder(output / CONSUME_QUEUE_FOLDER, *name)
+        sizes = {file.stat().st_size for _, file in core.offset_entries(str(folder))}
         if sizes == {file_bytes}:
-            queues.append(Queue(*name))
+            queues.append(core.Queue(*name))
     return frozenset(queues)
 
 
-def old_batch_queues(output: Path, topics: frozenset[str]) -> frozenset[Queue]:
+def old_batch_queues(output: Path, topics: frozenset[str]) -> frozenset[core.Queue]:
     """Return the batch queues of these topics that `output` has before the rebuild. Raises StoreAccessError."""
     try:
-        names = BatchQueueSetReader(output).list() if topics else []
+        names = core.BatchQueueSetReader(output).list() if topics else []
     except ReputError as error:
         if is_transient(error):
             raise
         return frozenset()
-    return frozenset(Queue(*name) for name in names if name[0] in topics)
+    return frozenset(core.Queue(*name) for name in names if name[0] in topics)
 
 
 def _copy(old: Path, folder: Path) -> None:
     DISK.remove_tree(folder)
     DISK.create_folder(folder)
-    for _, file in offset_entries(str(old)) if old.is_dir() else ():
+    for _, file in core.offset_entries(str(old)) if old.is_dir() else ():
         DISK.copy_file(Path(file.path), folder / file.name)
 
 
@@ -125,7 +114,7 @@ class OldQueue:
     """
 
     def __init__(
-        self, queue: Queue, old: Path, folder: Path, queue_entries: int, log: LogPart,
+        self, queue: core.Queue, old: Path, folder: Path, queue_entries: int, log: LogPart,
         units: tuple[Path, Path] | None = None,
     ) -> None:  # fmt: skip
         """Copy the files of the queue. Raises StoreAccessError.
@@ -133,7 +122,7 @@ class OldQueue:
         units  the folder with the queue's extension files, and the folder for their copies; None without such files
         """
         self._log = log
-        self._elsewhere: list[OffsetRange] = []
+        self._elsewhere: list[core.OffsetRange] = []
         self._batches = PlacedBatches(log)
         _copy(old, folder)
         if units is None:
@@ -146,7 +135,7 @@ class OldQueue:
         self._part = self._matching.start(log.begin)
         self.kept = self.blanks = self.unplaced = self.older = 0
 
-    def compare(self, batch: DispatchBatch, entries: EntriesOfQueue) -> None:
+    def compare(self, batch: core.DispatchBatch, entries: core.EntriesOfQueue) -> None:
         """Compare the old entries with a batch's messages of this queue. Batches without any may be omitted."""
         scanned, placed = self._batches.next(batch)
         if placed is not None:
@@ -154,10 +143,10 @@ class OldQueue:
         self._matching.compare(self._part, batch, entries, scanned, self._lost, placed)
 
     @property
-    def _lost(self) -> list[OffsetRange]:
+    def _lost(self) -> list[core.OffsetRange]:
         return [*self._log.lost, *self._elsewhere]
 
-    def finish(self) -> ConsumeQueueWriter:
+    def finish(self) -> core.ConsumeQueueWriter:
         """Write the missing entries that precede the last kept entry.
 
         Return the queue's writer, to which later messages are appended.
@@ -181,16 +170,17 @@ class OldBatches(NamedTuple):
 
 
 def old_batches(
-    batches: Callable[[], Iterable[DispatchBatch]], pack: Collection[Queue], old: Path, file_bytes: int, log: LogPart,
-    size_of: BatchSizeOf,
-) -> dict[Queue, OldBatches]:  # fmt: skip
+    batches: Callable[[], Iterable[core.DispatchBatch]], pack: Collection[core.Queue], old: Path,
+    file_bytes: int, log: LogPart,
+    size_of: core.BatchSizeOf,
+) -> dict[core.Queue, OldBatches]:  # fmt: skip
     """Compare the old queues with all messages. Return the old queues from which messages take their queue offsets.
 
     `size_of` reads the sizes of inner batches from the log.
     """
-    matchings: dict[Queue, tuple[NumberedMatching, QueuePart]] = {}
+    matchings: dict[core.Queue, tuple[NumberedMatching, QueuePart]] = {}
     for queue in pack:
-        files = queue_folder(old, *queue)
+        files = core.queue_folder(old, *queue)
         sizes = {path.stat().st_size for path in files.iterdir()} if files.is_dir() else set()
         # If a file has another size than the configured one, the queue was written with another configuration, and
         # cannot be compared.

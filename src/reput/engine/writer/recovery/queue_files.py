@@ -13,17 +13,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from reput import core
 from reput.base import StoreConfig
-from reput.core import (
-    CONSUME_QUEUE,
-    ConsumeQueueSetReader,
-    ConsumeQueueWriter,
-    Queue,
-    QueueKind,
-    first_at,
-    offset_entries,
-    queue_folder,
-)
+from reput.core import first_at
 from reput.errors import StoreError
 from reput.format.consume_queue import (
     ENTRY_BYTES,
@@ -51,7 +43,7 @@ class FoundFiles:
     file_bytes  size of a full file
     """
 
-    def __init__(self, folder: Path, kind: QueueKind, file_bytes: int) -> None:
+    def __init__(self, folder: Path, kind: core.QueueKind, file_bytes: int) -> None:
         """Find the files. Raises StoreError for a file larger than `file_bytes`."""
         self.folder, self._kind, self.file_bytes = folder, kind, file_bytes
         self._file_entries = file_bytes // kind.entry_bytes
@@ -60,7 +52,7 @@ class FoundFiles:
         self.times: dict[int, int] = {}
         # Files whose names do not fit the file size. They are deleted.
         self._odd_files: list[Path] = []
-        for start, entry in offset_entries(str(folder)):
+        for start, entry in core.offset_entries(str(folder)):
             # Every file of a queue begins at a multiple of the file size. So this file does not belong to the queue.
             if start % file_bytes:
                 self._odd_files.append(Path(entry.path))
@@ -116,19 +108,21 @@ class QueueFiles(FoundFiles):
 
     def __init__(self, folder: Path, queue_entries: int) -> None:
         """Find the queue's files. Raises StoreError for a file larger than the configured size."""
-        super().__init__(folder, CONSUME_QUEUE, queue_entries * ENTRY_BYTES)
+        super().__init__(folder, core.CONSUME_QUEUE, queue_entries * ENTRY_BYTES)
         self._find_stop()
 
     @classmethod
-    def all_of(cls, store: Path, config: StoreConfig) -> dict[Queue, QueueFiles]:
+    def all_of(cls, store: Path, config: StoreConfig) -> dict[core.Queue, QueueFiles]:
         """Return the files of all ConsumeQueues of a store. Raises StoreError for wrong file sizes."""
-        names = (Queue(*name) for name in ConsumeQueueSetReader(store).list())
+        names = (core.Queue(*name) for name in core.ConsumeQueueSetReader(store).list())
         queues, extensions = store / CONSUME_QUEUE_FOLDER, store / EXTENSION_FOLDER
         return {name: cls._in(queues, extensions, name, config) for name in names}
 
     @classmethod
-    def _in(cls, queues: Path, extensions: Path, name: Queue, config: StoreConfig) -> QueueFiles:
-        return cls(queue_folder(queues, *name), config.queue_entries)
+    def _in(
+        cls, queues: Path, extensions: Path, name: core.Queue, config: StoreConfig
+    ) -> QueueFiles:
+        return cls(core.queue_folder(queues, *name), config.queue_entries)
 
     def _find_stop(self) -> None:
         self.starts = sorted(self._sizes)
@@ -307,7 +301,7 @@ class QueueFiles(FoundFiles):
 
     def cut(
         self, position: int, durable: int, log_begin: int, disk: Disk, is_begun: bool
-    ) -> ConsumeQueueWriter:
+    ) -> core.ConsumeQueueWriter:
         """Keep only the entries before `position`, durably, and return a writer that appends to the queue.
 
         Mirrors `ConsumeQueue.truncateDirtyLogicFiles` (tag rocketmq-all-4.9.3).
@@ -321,14 +315,14 @@ class QueueFiles(FoundFiles):
             # No remaining entry leads to a message. Delete the pre-blank entries (placeholders), because a broker's
             # queue never ends with them.
             self._clear(0, disk)
-            return ConsumeQueueWriter(self.folder, self._file_entries, disk=disk)
+            return core.ConsumeQueueWriter(self.folder, self._file_entries, disk=disk)
         self._clear(position, disk, is_begun)
         for start in self.starts:
             # Sync the kept entries. The process that wrote them has died, so they may exist only in the page cache.
             if durable < start + self._file_entries and start < position:
                 with disk.open(self.path(start), self.file_bytes) as file:
                     file.sync()
-        return ConsumeQueueWriter(
+        return core.ConsumeQueueWriter(
             self.folder, self._file_entries, position, end, disk, is_expired=end <= log_begin
         )
 

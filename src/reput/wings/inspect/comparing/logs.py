@@ -8,26 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from reput import core
 from reput.base import Finding
-from reput.core import (
-    CommitLogFile,
-    CommitLogReader,
-    FileScan,
-    MessageStore,
-    Queue,
-    ScanBuffers,
-    ScanMode,
-    ScannedPiece,
-)
 from reput.engine.compare import in_common, unmatched
 from reput.errors import FormatError, MessageNotFoundError, StoreError
-from reput.format.commit_log import (
-    DISPATCHED_TRANSACTIONS,
-    PHYSICAL_OFFSET_POSITION,
-    SYS_FLAG_POSITION,
-    SYS_FLAG_TRANSACTION_MASK,
-    MessageExt,
-)
+from reput.format import commit_log
 from reput.kernels.checksum import body_crcs
 from reput.wings.inspect.comparing.difference import Difference, Example, Extent, Part, Way, What
 
@@ -35,7 +20,7 @@ Column = npt.NDArray[np.int64]
 NOT_QUEUED = -1
 CHUNK_BYTES = 64 << 20
 # The field after PHYSICALOFFSET.
-_BEHIND_OFFSET = SYS_FLAG_POSITION
+_BEHIND_OFFSET = commit_log.SYS_FLAG_POSITION
 _FIELDS = (
     "topic", "queue_id", "queue_offset", "flag", "sys_flag", "born_timestamp", "born_host", "store_timestamp",
     "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc", "body", "properties_bytes", "magic",
@@ -50,7 +35,7 @@ _SAME_SHARE = 0.5
 # the same block of 2**12 successive queue offsets are compared in the same pass.
 _OFFSETS_A_PART = 12
 ONLY_IN = (What.ONLY_IN_A, What.ONLY_IN_B)
-Stores = tuple[MessageStore, MessageStore]
+Stores = tuple[core.MessageStore, core.MessageStore]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -58,14 +43,14 @@ class QueueNumbers:
     """Assigns a number to each queue. A queue has the same number in both stores."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Queue, int] = {}
-        self.queues: list[Queue] = []
+        self._numbers: dict[core.Queue, int] = {}
+        self.queues: list[core.Queue] = []
 
-    def of(self, queues: Iterable[Queue]) -> Column:
+    def of(self, queues: Iterable[core.Queue]) -> Column:
         """Return the number that identifies each queue, int64[n]."""
         return np.array([self._number(queue) for queue in queues], np.int64)
 
-    def _number(self, queue: Queue) -> int:
+    def _number(self, queue: core.Queue) -> int:
         if queue not in self._numbers:
             self._numbers[queue] = len(self.queues)
             self.queues.append(queue)
@@ -92,12 +77,12 @@ class LogRows:
     digest: Column
 
     @classmethod
-    def of(cls, piece: ScannedPiece, numbers: QueueNumbers) -> LogRows:
+    def of(cls, piece: core.ScannedPiece, numbers: QueueNumbers) -> LogRows:
         messages = piece.batch.messages
         size = messages["size"].astype(np.int64)
         queue_offset = messages["queue_offset"].astype(np.int64)
-        transaction = messages["sys_flag"] & SYS_FLAG_TRANSACTION_MASK
-        queue_offset[~np.isin(transaction, DISPATCHED_TRANSACTIONS)] = NOT_QUEUED
+        transaction = messages["sys_flag"] & commit_log.SYS_FLAG_TRANSACTION_MASK
+        queue_offset[~np.isin(transaction, commit_log.DISPATCHED_TRANSACTIONS)] = NOT_QUEUED
         return cls(
             piece.base + piece.positions,
             numbers.of(piece.batch.queues)[messages["queue"]],
@@ -130,26 +115,26 @@ class RowReader:
         damage: The unreadable ranges, in the order of reading.
     """
 
-    def __init__(self, log: CommitLogReader, log_end: int, numbers: QueueNumbers) -> None:
+    def __init__(self, log: core.CommitLogReader, log_end: int, numbers: QueueNumbers) -> None:
         self._log, self._log_end, self._numbers = log, log_end, numbers
-        self._buffers = ScanBuffers()
+        self._buffers = core.ScanBuffers()
         self.damage: list[Finding] = list(log.holes())
 
-    def read(self, file: CommitLogFile, start: int, stop: int) -> tuple[LogRows, int]:
+    def read(self, file: core.CommitLogFile, start: int, stop: int) -> tuple[LogRows, int]:
         """Return messages that begin in [start, stop) of a file, and the offset of the next message.
 
         A message must begin at `start`.
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
         source = self._log.source
-        scan = FileScan(
-            file, start, stop, ScanMode.SALVAGE, buffers=self._buffers, open_file=source.open
+        scan = core.FileScan(
+            file, start, stop, core.ScanMode.SALVAGE, buffers=self._buffers, open_file=source.open
         )
         rows = LogRows.joined([LogRows.of(piece, self._numbers) for piece in scan.pieces()])
         self.damage += scan.unread(self._log_end)
         return rows, file.end if scan.end.finished else scan.end.position
 
-    def chunks(self, file: CommitLogFile) -> Iterator[LogRows]:
+    def chunks(self, file: core.CommitLogFile) -> Iterator[LogRows]:
         """Yield all messages of a file in parts."""
         position = file.start
         while position < file.end:
@@ -161,13 +146,16 @@ def _digests(data: npt.NDArray[np.uint8], positions: Column, size: Column) -> Co
     # A digest joins two CRCs of 31 bits: one of the record's bytes before the field PHYSICALOFFSET, and one of the
     # record's bytes after this field.
     low, high = np.empty(len(size), np.int32), np.empty(len(size), np.int32)
-    body_crcs(data, positions, np.full(len(size), PHYSICAL_OFFSET_POSITION), low)
+    body_crcs(data, positions, np.full(len(size), commit_log.PHYSICAL_OFFSET_POSITION), low)
     body_crcs(data, positions + _BEHIND_OFFSET, size - _BEHIND_OFFSET, high)
     return low.astype(np.int64) << 31 | high
 
 
 def add_different(
-    difference: Difference, stores: tuple[MessageStore, MessageStore], left: LogRows, right: LogRows
+    difference: Difference,
+    stores: tuple[core.MessageStore, core.MessageStore],
+    left: LogRows,
+    right: LogRows,
 ) -> None:
     """Add examples of messages whose content differs between the stores.
 
@@ -185,7 +173,7 @@ def add_different(
         )  # fmt: skip
 
 
-def add_only_in(difference: Difference, store: MessageStore, side: int, rows: LogRows) -> None:
+def add_only_in(difference: Difference, store: core.MessageStore, side: int, rows: LogRows) -> None:
     """Add examples of messages that only one store has."""
     what = What.ONLY_IN_B if side else What.ONLY_IN_A
     for offset in rows.offset[: difference.room(Part.MESSAGE, what)].tolist():
@@ -195,20 +183,22 @@ def add_only_in(difference: Difference, store: MessageStore, side: int, rows: Lo
         )
 
 
-def _read(store: MessageStore, offset: int) -> MessageExt | None:
+def _read(store: core.MessageStore, offset: int) -> commit_log.MessageExt | None:
     try:
         return store.get(offset)
     except StoreError:  # A reader may refuse a record that the scan in salvage mode can read.
         return None
 
 
-def _place(message: MessageExt | None) -> str:
+def _place(message: commit_log.MessageExt | None) -> str:
     if message is None:
         return ""
     return f"{message.topic}, queue {message.queue_id}, queue offset {message.queue_offset}"
 
 
-def _differing_fields(left: MessageExt | None, right: MessageExt | None) -> str:
+def _differing_fields(
+    left: commit_log.MessageExt | None, right: commit_log.MessageExt | None
+) -> str:
     """Return the names of the fields that differ, for example `body, properties`."""
     if left is None or right is None:
         return ""
@@ -270,7 +260,7 @@ class LogComparison:
             for rows in self._readers[side].chunks(files[side][start]):
                 self._only_in(side, rows)
 
-    def _are_equal(self, left: CommitLogFile, right: CommitLogFile) -> bool:
+    def _are_equal(self, left: core.CommitLogFile, right: core.CommitLogFile) -> bool:
         """Return whether two files have the same bytes."""
         if left.size != right.size:
             return False
@@ -283,7 +273,7 @@ class LogComparison:
         self._difference.equal_bytes += left.size
         return True
 
-    def _compare_files(self, left: CommitLogFile, right: CommitLogFile) -> None:
+    def _compare_files(self, left: core.CommitLogFile, right: core.CommitLogFile) -> None:
         files, positions = (left, right), [left.start, right.start]
         for cut in range(left.start, max(left.end, right.end), CHUNK_BYTES):
             rows = []
@@ -367,7 +357,7 @@ class LogComparison:
         difference.behind[side] += int(np.count_nonzero(behind))
         add_only_in(difference, self._stores[side], side, rows)
 
-    def _outside_queues(self, rows: LogRows, store: MessageStore) -> tuple[Mask, Mask]:
+    def _outside_queues(self, rows: LogRows, store: core.MessageStore) -> tuple[Mask, Mask]:
         """Return two flags per row: whether it precedes, or follows, all messages of its queue in the other store."""
         before, behind = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
         for number in np.unique(rows.queue).tolist():
@@ -383,7 +373,7 @@ class LogComparison:
         return before, behind
 
 
-def _first_unexpired(store: MessageStore, topic: str, queue_id: int) -> int:
+def _first_unexpired(store: core.MessageStore, topic: str, queue_id: int) -> int:
     """Return the queue offset of the first message that has not expired; 0 if its entry is damaged."""
     try:
         return store.min_queue_offset(topic, queue_id)
@@ -391,7 +381,7 @@ def _first_unexpired(store: MessageStore, topic: str, queue_id: int) -> int:
         return 0
 
 
-def _all_rows(reader: RowReader, store: MessageStore) -> Iterator[LogRows]:
+def _all_rows(reader: RowReader, store: core.MessageStore) -> Iterator[LogRows]:
     for file in store.commit_log.files:
         yield from reader.chunks(file)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from reput.core import MessageStore, facts_of
 from reput.errors import FormatError, UsageError
+from reput.format import rocksdb_config
 from reput.format.file_names import (
     CONFIG_FOLDER,
     CONSUMER_OFFSET_FILE,
@@ -24,14 +25,6 @@ from reput.format.file_names import (
     ROCKSDB_SINGLE_FOLDER,
 )
 from reput.format.properties import lite_topic_of
-from reput.format.rocksdb_config import (
-    FAMILY,
-    OFFSETS_PREFIX_V2,
-    SINGLE_OFFSETS_FAMILY,
-    CommittedOffset,
-    decode_offset_v2,
-    decode_offsets_v1,
-)
 from reput.format.untrusted_json import number_maps_file
 from reput.io import RocksFolder
 from reput.wings.serve.broker.config_file import ConfigFile
@@ -109,7 +102,7 @@ class ConsumerOffsets:
         self._table = self._file.load_either(_parse)
         self._bytes = sum(map(_size, self._table.items()))
 
-    def take_over(self, committed: Iterable[CommittedOffset]) -> None:
+    def take_over(self, committed: Iterable[rocksdb_config.CommittedOffset]) -> None:
         """Replace the file's offsets by offsets that a broker has kept elsewhere, for example in RocksDB."""
         table: dict[str, dict[int, int]] = {}
         for entry in committed:
@@ -310,7 +303,7 @@ def is_kept_elsewhere(store: Path) -> bool:
     return any((store / CONFIG_FOLDER / name).exists() for name in names)
 
 
-def committed_offsets(store: Path) -> list[CommittedOffset]:
+def committed_offsets(store: Path) -> list[rocksdb_config.CommittedOffset]:
     """Return each group's offset in each queue, in any order.
 
     If RocksDB has offsets, the files of offsets are ignored: a broker that keeps offsets in RocksDB does not delete its
@@ -321,7 +314,7 @@ def committed_offsets(store: Path) -> list[CommittedOffset]:
         FormatError: A file or database is damaged.
         StoreAccessError: A file cannot be read.
     """
-    offsets: dict[tuple[str, str, int], CommittedOffset] = {}
+    offsets: dict[tuple[str, str, int], rocksdb_config.CommittedOffset] = {}
     for read in (_of_version_2, _of_single_database, _of_version_1, _in_files):
         for entry in read(store):
             offsets.setdefault(entry[:3], entry)
@@ -347,34 +340,36 @@ def end_offsets_with_queues(store: Path) -> int:
     return count
 
 
-def _of_version_2(store: Path) -> Iterator[CommittedOffset]:
+def _of_version_2(store: Path) -> Iterator[rocksdb_config.CommittedOffset]:
     folder = facts_of(store).local_database(CONFIG_FOLDER, ROCKSDB_CONFIG_FOLDER)
     if folder is not None:
-        with RocksFolder(folder, (FAMILY,)) as database:
-            for key, value in database.family_items(FAMILY, OFFSETS_PREFIX_V2):
-                if not key.startswith(OFFSETS_PREFIX_V2):
+        with RocksFolder(folder, (rocksdb_config.FAMILY,)) as database:
+            for key, value in database.family_items(
+                rocksdb_config.FAMILY, rocksdb_config.OFFSETS_PREFIX_V2
+            ):
+                if not key.startswith(rocksdb_config.OFFSETS_PREFIX_V2):
                     return
-                if (entry := decode_offset_v2(key, value)) is not None:
+                if (entry := rocksdb_config.decode_offset_v2(key, value)) is not None:
                     yield entry
 
 
-def _of_single_database(store: Path) -> Iterator[CommittedOffset]:
-    yield from _in_family(store, ROCKSDB_SINGLE_FOLDER, SINGLE_OFFSETS_FAMILY)
+def _of_single_database(store: Path) -> Iterator[rocksdb_config.CommittedOffset]:
+    yield from _in_family(store, ROCKSDB_SINGLE_FOLDER, rocksdb_config.SINGLE_OFFSETS_FAMILY)
 
 
-def _of_version_1(store: Path) -> Iterator[CommittedOffset]:
-    yield from _in_family(store, ROCKSDB_OFFSETS_FOLDER, FAMILY)
+def _of_version_1(store: Path) -> Iterator[rocksdb_config.CommittedOffset]:
+    yield from _in_family(store, ROCKSDB_OFFSETS_FOLDER, rocksdb_config.FAMILY)
 
 
-def _in_family(store: Path, name: str, family: str) -> Iterator[CommittedOffset]:
+def _in_family(store: Path, name: str, family: str) -> Iterator[rocksdb_config.CommittedOffset]:
     folder = facts_of(store).local_database(CONFIG_FOLDER, name)
     if folder is not None:
         with RocksFolder(folder, (family,)) as database:
             for key, value in database.family_items(family):
-                yield from decode_offsets_v1(key, value)
+                yield from rocksdb_config.decode_offsets_v1(key, value)
 
 
-def _in_files(store: Path) -> Iterator[CommittedOffset]:
+def _in_files(store: Path) -> Iterator[rocksdb_config.CommittedOffset]:
     """Yield offsets from files.
 
     With `enableLmq`, a broker has a further file for its light queues (LMQ), with one offset per light queue and group.
@@ -384,14 +379,14 @@ def _in_files(store: Path) -> Iterator[CommittedOffset]:
     try:
         for pair, offset in (content.get(_LMQ_TABLE) or {}).items():
             topic, _, group = pair.partition("@")
-            yield CommittedOffset(group, topic, 0, int(offset))
+            yield rocksdb_config.CommittedOffset(group, topic, 0, int(offset))
         for pair, by_queue in (content.get("offsetTable") or {}).items():
             topic, _, group = pair.partition("@")
             for queue_id, offset in numbers(by_queue).items():
-                yield CommittedOffset(group, topic, queue_id, offset)
+                yield rocksdb_config.CommittedOffset(group, topic, queue_id, offset)
     except (ValueError, TypeError, AttributeError):
         raise FormatError(
             light.path, 0, "offsetTable must be an object whose values are maps of numbers"
         ) from None
     for entry in ConsumerOffsets(store, is_writable=False).entries():
-        yield CommittedOffset(*entry)
+        yield rocksdb_config.CommittedOffset(*entry)
