@@ -50,7 +50,7 @@ def test_a_short_list_of_queues_takes_no_more_memory_than_its_text(
     begin, part, count, end = _LISTS[name]
     stored = _packed(begin + part * count + end)
     assert len(stored) < 30_000
-    monkeypatch.setattr("reput.wings.archive.indexing.packed", lambda queues: stored)
+    monkeypatch.setattr("reput.format.archive_index.packed", lambda queues: stored)
     _replace_queue_index(place, [])
     archive = Archive(str(place))
     tracemalloc.start()
@@ -120,7 +120,7 @@ def test_a_list_of_digests_is_not_longer_than_the_index_needs(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queues = packed(_first_queue_index(place).queues)
-    monkeypatch.setattr("reput.wings.archive.indexing.packed", lambda _: queues)
+    monkeypatch.setattr("reput.format.archive_index.packed", lambda _: queues)
     monkeypatch.setattr(
         "reput.wings.archive.indexing.json.dumps", lambda _: "[" + "1," * 1000 + "1]"
     )
