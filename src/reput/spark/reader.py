@@ -13,6 +13,7 @@ from reput.engine.tables import (
     Bounds,
     Condition,
     compile_for,
+    light_queues,
     plan_lines,
     plan_reading,
     start_compiling,
@@ -41,6 +42,8 @@ class LogReader(DataSourceReader):
         if start_compiling(map(column_name, self._schema.names)):
             log("compiling kernels, once on this machine; the query waits for them")
         compile_for(())
+        for line in light_queues(self._conditions):
+            log(line)
         sources = options.logs()
         plan = plan_reading(
             sources,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from reput.engine.tables.filters import OnCorrupt as OnCorrupt
     from reput.engine.tables.filters import check_on_corrupt as check_on_corrupt
     from reput.engine.tables.filters import choices as choices
+    from reput.engine.tables.filters import light_queues as light_queues
     from reput.engine.tables.filters import selected as selected
     from reput.engine.tables.found_records import OpenedQueues as OpenedQueues
     from reput.engine.tables.naming import named_from as named_from
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from reput.engine.tables.read import LogRange as LogRange
     from reput.engine.tables.read import RangeBatches as RangeBatches
     from reput.engine.tables.read import ReadTask as ReadTask
+    from reput.engine.tables.small_files import joined as joined
     from reput.engine.tables.times import first_stored as first_stored
     from reput.engine.tables.warm_up import compile_for as compile_for
     from reput.engine.tables.warm_up import start_compiling as start_compiling

@@ -23,11 +23,18 @@ from reput.engine.messages import CORRUPT_REASON, select
 from reput.engine.stores import NamedStore
 from reput.engine.tables.explain import estimated_seconds, plan_lines
 from reput.engine.tables.expressions import conditions_of, used_columns
-from reput.engine.tables.filters import Condition, OnCorrupt, check_on_corrupt, selected
+from reput.engine.tables.filters import (
+    Condition,
+    OnCorrupt,
+    check_on_corrupt,
+    light_queues,
+    selected,
+)
 from reput.engine.tables.found_records import OpenedQueues
 from reput.engine.tables.naming import named_from
 from reput.engine.tables.plan import ReadPlan, plan_reading, unknown_topics
 from reput.engine.tables.read import RangeBatches
+from reput.engine.tables.small_files import joined
 from reput.engine.tables.warm_up import compile_for
 from reput.errors import UsageError
 from reput.io import Location
@@ -257,9 +264,18 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
             needed += self._schema.names if columns is None else columns
         # A batch needs at least one column, which shows the number of rows.
         names = [name for name in self._schema.names if name in needed] or self._schema.names[:1]
-        # These conditions only reduce the rows to read. The scanner applies the whole filter to the rows that are read.
-        pushed = [] if filter is None else conditions_of(filter, self._schema)
+        pushed = self._pushed(filter)
         return DatasetScanner(lambda: self._reader(names, pushed), select(names), columns, filter)
+
+    def _pushed(self, filter: pc.Expression | None) -> list[Condition]:
+        """Return conditions that reduce the rows to read. The scanner applies the whole filter to these rows.
+
+        Warns of light queues, because no row has one as its topic.
+        """
+        pushed = [] if filter is None else conditions_of(filter, self._schema)
+        for line in light_queues(pushed):
+            warnings.warn(line, stacklevel=3)
+        return pushed
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a reader of all batches, which reads them once."""
@@ -277,9 +293,9 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
         A filter that cannot be used to skip messages is applied to all of them. Only indexes and a few MiB of the log
         are read; the latter show how fast this machine reads all columns.
         """
-        pushed = [] if filter is None else conditions_of(filter, self._schema)
         request, logs = self._request, self._request.logs()
-        request = replace(request, conditions=(*request.conditions, *pushed), on_corrupt="row")
+        conditions = (*request.conditions, *self._pushed(filter))
+        request = replace(request, conditions=conditions, on_corrupt="row")
         plan = plan_reading(logs, request.conditions, unwrap_batches=request.unwrap_batches)
         whole = sum(file.size for source in logs for file in source.files)
         compile_for(request.names)
@@ -453,7 +469,7 @@ def _batches(plan: ReadPlan, schema: pa.Schema, request: _Request) -> Iterator[p
     buffers = ScanBuffers()
     conditions, on_corrupt = request.conditions, request.on_corrupt
     with closing(OpenedQueues()) as queues:
-        for task in plan.tasks:
+        for task in joined(plan.tasks):
             batches = RangeBatches(
                 task.part, schema.names, conditions, on_corrupt=on_corrupt,
                 decompressed=request.decompressed, unwrap_batches=request.unwrap_batches,

@@ -64,6 +64,8 @@ _MESSAGE_ID = re.compile("(?:[0-9A-F]{16}|[0-9A-F]{40})([0-9A-F]{16})")
 """Matches a message id: the host's address and port, then the physical offset."""
 _SELECTIVE = frozenset(["=", "in", *_TEXT_MATCHES])
 _WILD = frozenset("*?")
+_NAMING = frozenset(["=", "in", "starts"])
+"""Operators whose values are texts with which a column begins."""
 
 OnCorrupt = Literal["fail", "skip", "row"]
 """How to handle a damaged range: raise an error, skip it with a warning, or return a row for it."""
@@ -334,9 +336,27 @@ def _of_topics(patterns: Collection[str]) -> Condition:
 def _refuse_light(name: str) -> None:
     """Raise UsageError for a light queue (LMQ), because no message states it as its topic."""
     if is_light(name):
-        lite = lite_topic_of(name)
-        topic = "the topic of its messages" if lite is None else f"its parent topic {lite[0]}"
-        raise UsageError(f"{name} is a light queue, not a topic: use {topic}, or reput tail")
+        raise UsageError(_about_light(name))
+
+
+def light_queues(conditions: Iterable[Condition]) -> list[str]:
+    """Return a line for each light queue that conditions name as a topic, for a filter that cannot be refused.
+
+    Such a filter is valid in SQL. But no message states a light queue as its topic, so the filter keeps no row.
+    """
+    return [
+        _about_light(name)
+        for condition in conditions
+        if condition.column == "topic" and condition.operator in _NAMING
+        for name in condition.values.drop_null().to_pylist()
+        if is_light(name)
+    ]
+
+
+def _about_light(name: str) -> str:
+    lite = lite_topic_of(name)
+    topic = "the topic of its messages" if lite is None else f"its parent topic {lite[0]}"
+    return f"{name} is a light queue, not a topic: use {topic}, or reput tail"
 
 
 def _as_regular_expression(pattern: str) -> str:
