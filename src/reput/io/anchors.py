@@ -365,9 +365,10 @@ def _above(path: AnyPath, strictly: bool = False) -> tuple[_OpenAnchor, list[str
         anchors_here = _held.get(text)
         if anchors_here and (names or not strictly):
             return anchors_here[-1], names[::-1]
-        text, name = os.path.split(text)
+        above, _, name = text.rpartition("/")
         if not name:
             return None
+        text = above or "/"
         names.append(name)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar
 
@@ -42,6 +43,13 @@ _MAX_READ_BYTES = 4 << 20
 _ZEROS = bytes(1 << 20)
 
 
+@lru_cache(16)
+def _gap_in(folder: str) -> int:
+    store, name = os.path.split(folder)
+    is_ledger = name == LEDGER_DATA_FOLDER and os.path.basename(store).startswith(LEDGER_PREFIX)
+    return LEDGER_HEADER_BYTES if is_ledger else 0
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class CommitLogFile:
     """One file of the log: physical offset of its first byte, size and path.
@@ -50,6 +58,8 @@ class CommitLogFile:
 
     gap    size of the header before each record of a DLedger log, else 0
     known  store times and other facts about an archived file, which the archive states
+    file_bytes  0 for one file. Otherwise this stands for consecutive files of this size, in one folder and without
+                headers, and `path` is that of the first one
 
     In RocketMQ: fileFromOffset.
     """
@@ -63,21 +73,30 @@ class CommitLogFile:
     inode: int = 0
     gap: int = 0
     known: KnownFile | None = field(default=None, compare=False)
+    file_bytes: int = 0
 
     @staticmethod
     def gap_of(path: str) -> int:
         """Return the size of the header before each record of a log file: 0 except for files in `dledger-<id>/data`."""
-        folder = os.path.dirname(path)
-        is_ledger = os.path.basename(os.path.dirname(folder)).startswith(LEDGER_PREFIX)
-        return (
-            LEDGER_HEADER_BYTES
-            if is_ledger and os.path.basename(folder) == LEDGER_DATA_FOLDER
-            else 0
-        )
+        return _gap_in(os.path.dirname(path))
 
     @property
     def end(self) -> int:
         return self.start + self.size
+
+    def end_of_file(self, physical_offset: int) -> int:
+        """Return the end of the file that has this offset: `end`, unless this stands for several files."""
+        if not self.file_bytes:
+            return self.end
+        return physical_offset - (physical_offset - self.start) % self.file_bytes + self.file_bytes
+
+    def file_at(self, physical_offset: int) -> CommitLogFile:
+        """Return the file that has this offset: this one, unless this stands for several files."""
+        if not self.file_bytes:
+            return self
+        start = self.end_of_file(physical_offset) - self.file_bytes
+        path = os.path.join(os.path.dirname(self.path), offset_file_name(start))
+        return CommitLogFile(start, self.file_bytes, path)
 
     @property
     def is_worth_keeping(self) -> bool:

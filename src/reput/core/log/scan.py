@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -91,8 +91,42 @@ class ScanBuffers:
         self.multi = new_rows(_BATCH_MULTI, MULTI_DTYPE)
 
 
+class _ConsecutiveFiles:
+    """A RangeReader of consecutive files. Each is open only while it is read."""
+
+    def __init__(self, file: CommitLogFile, open_file: OpenFile) -> None:
+        self._file, self._open_file = file, open_file
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def read_into(self, buffer: npt.NDArray[np.uint8], position: int) -> None:
+        start = self._file.start + position
+        at, stop = start, start + len(buffer)
+        while at < stop:
+            file = self._file.file_at(at)
+            end = min(file.end, stop)
+            with self._open_file(file.path) as reader:
+                reader.read_into(buffer[at - start : end - start], at - file.start)
+            at = end
+
+    def read(self, position: int, length: int) -> bytes:
+        data = bytearray(length)
+        self.read_into(np.frombuffer(data, np.uint8), position)
+        return bytes(data)
+
+    def next_run(self, position: int) -> tuple[int, int] | None:
+        return (position, self._file.size) if position < self._file.size else None
+
+
 class FileScan:
     """A walk over one file from `start` to the first record boundary at or after `stop` (physical offsets).
+
+    The file may stand for consecutive files (`CommitLogFile.file_bytes`). Their modes must be `in_place`, and end at
+    damage, because findings would name the first file.
 
     Iterate over `batches`. A batch is valid until the next one is requested. The other results are complete after the
     last batch:
@@ -179,7 +213,7 @@ class FileScan:
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
         self._by_window = by_window
-        with self._open_file(self._file.path) as reader:
+        with self._opened() as reader:
             if self._file.gap:
                 self.end.position = self._file.after_header(reader, self.end.position)
             is_growing = self._mode.is_growing and not self._file.gap
@@ -192,12 +226,22 @@ class FileScan:
         if self._state[walk.MESSAGES]:
             yield self._take_batch()
 
+    def _opened(self) -> RangeReader:
+        if self._file.file_bytes:
+            return _ConsecutiveFiles(self._file, self._open_file)
+        return self._open_file(self._file.path)
+
     def pieces(self) -> Iterator[ScannedPiece]:
         """Yield the batches with the bytes of their records. Raises as `batches` does."""
         for batch in self.batches(by_window=True):
-            size = batch.messages["size"].astype(np.int64) + self._file.gap
-            ends = self.end.position - self._window_base - size.sum() + np.cumsum(size)
-            yield ScannedPiece(self._buffers.data, self._window_base, ends - size, batch)
+            if self._file.file_bytes:
+                # Blanks lie between the records of consecutive files. Each record is in the place that it states.
+                positions = batch.messages["physical_offset"] - self._window_base
+            else:
+                size = batch.messages["size"].astype(np.int64) + self._file.gap
+                ends = self.end.position - self._window_base - size.sum() + np.cumsum(size)
+                positions = ends - size
+            yield ScannedPiece(self._buffers.data, self._window_base, positions, batch)
 
     def _walk_window(self, reader: RangeReader) -> Iterator[DispatchBatch]:
         base = self._window_base = self.end.position
@@ -209,7 +253,12 @@ class FileScan:
         reader.read_into(self._buffers.data[:length], base - self._file.start)
         self._state[walk.POSITION] = 0
         while True:
-            status = self._call_kernel(base, length)
+            file_end = self._file.end_of_file(base + int(self._state[walk.POSITION]))
+            status = self._call_kernel(base, length, file_end)
+            if status in (walk.STOPPED, walk.BLANK) and file_end < min(base + length, self._stop):
+                # The records of consecutive files continue in the next file.
+                self._state[walk.POSITION] = file_end - base
+                continue
             self.end.position = base + int(self._state[walk.POSITION])
             if status == walk.BATCH_FULL or (self._by_window and self._state[walk.MESSAGES]):
                 yield self._take_batch()
@@ -220,8 +269,7 @@ class FileScan:
                 break
         needed = int(self._state[walk.NEEDED])
         if status == walk.BLANK or self._ends_at(reader, self.end.position - base, length):
-            self.end.blank = self.end.position
-            self.end.position, self.end.finished = self._file.end, True
+            self.end.blank, self.end.position = self.end.position, file_end
         elif status == walk.SIZE_MISMATCH:
             self._pass_over(reader, needed)
         elif status == walk.OUT_OF_PLACE:
@@ -234,9 +282,11 @@ class FileScan:
         if self.end.position >= self._file.end:
             self.end.finished = True
 
-    def _call_kernel(self, base: int, length: int) -> int:
+    def _call_kernel(self, base: int, length: int, file_end: int) -> int:
         buffers, rules, state = self._buffers, self._rules, self._state
-        window = (buffers.data, length, self._stop - base, base, base + length == self._file.end)
+        end = min(base + length, file_end)
+        stop = self._stop if file_end == self._file.end else min(self._stop, file_end)
+        window = (buffers.data, end - base, stop - base, base, end == file_end)
         # `scan_places` stops at a delayed message, whose properties only `scan_records` reads.
         if self._mode.places_only:
             status = int(scan_places(*window, state, buffers.messages, *self._table))

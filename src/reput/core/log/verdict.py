@@ -50,6 +50,7 @@ class ScanMode:
     GROWING_READER: ClassVar[ScanMode]
     GROWING_READER_PLACES: ClassVar[ScanMode]
     READER_UP_TO_DAMAGE: ClassVar[ScanMode]
+    READER_PLACES_UP_TO_DAMAGE: ClassVar[ScanMode]
 
     salvage: bool = False
     is_growing: bool = False
@@ -70,6 +71,7 @@ ScanMode.READER_PLACES = replace(ScanMode.PLACES, in_place=True)
 ScanMode.GROWING_READER = replace(ScanMode.READER_SALVAGE, is_growing=True)
 ScanMode.GROWING_READER_PLACES = replace(ScanMode.GROWING_PLACES, in_place=True)
 ScanMode.READER_UP_TO_DAMAGE = replace(ScanMode.UP_TO_DAMAGE, in_place=True)
+ScanMode.READER_PLACES_UP_TO_DAMAGE = replace(ScanMode.READER_UP_TO_DAMAGE, places_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,9 +163,21 @@ class RangeBatches:
         records = self._queued() if part.found is None else part.found
         if records is not None:
             start = yield from self._packed(records)
+        elif part.file.file_bytes:
+            start = yield from self._joined()
         elif not part.at_record:
             start = first_record(self._open_file, part.file, start, part.stop, self._buffers)
-        scan = self._scan(part.file, start, part.stop, self._open_file, ScanMode.READER_PLACES)
+        self.report.end = start
+        while start < part.stop:
+            # After damage in consecutive files, each of the remaining files is walked by itself.
+            file = part.file.file_at(start)
+            stop = min(file.end, part.stop) if part.file.file_bytes else part.stop
+            yield from self._walked(file, start, stop)
+            start = stop
+
+    def _walked(self, file: CommitLogFile, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        part = self._part
+        scan = self._scan(file, start, stop, self._open_file, ScanMode.READER_PLACES)
         reported = 0
         for piece in scan.pieces():
             # Report the bytes that were skipped before this piece. They are damage and not a torn end of the log,
@@ -216,6 +228,17 @@ class RangeBatches:
         # If a record does not match its entry, the index is wrong: scan the log from this record on.
         return records.end if done == len(records) else int(records.physical_offset[done])
 
+    def _joined(self) -> Generator[pa.RecordBatch, None, int]:
+        """Yield the messages of consecutive files; return the offset of the first damage, or the end of the last."""
+        part = self._part
+        mode = ScanMode.READER_PLACES_UP_TO_DAMAGE
+        scan = self._scan(part.file, part.start, part.stop, self._open_file, mode)
+        for piece in scan.pieces():
+            if scan.damage:
+                break
+            yield from self._given(piece, piece.positions + piece.base)
+        return scan.damage[0].start if scan.damage else scan.end.position
+
     def _given(
         self, piece: ScannedPiece, offsets: npt.NDArray[np.int64]
     ) -> Iterator[pa.RecordBatch]:
@@ -225,7 +248,8 @@ class RangeBatches:
         for part in unwrapped(piece, offsets, self._batch_bytes):
             # A batch that cannot be unwrapped is returned as one row, like a message with a bad body.
             for at, reason in part.bad:
-                bad = self._part.file.lost(at, at, reason, Kind.UNDECODABLE_MESSAGE)
+                file = self._part.file.file_at(at)
+                bad = file.lost(at, at, reason, Kind.UNDECODABLE_MESSAGE)
                 self.report.damage.append(bad)
             yield from self._messages(part.piece, part.offsets)
 
@@ -273,7 +297,8 @@ class RangeBatches:
                 at = part.physical_offset(bad.row)
                 kind = Kind.BODY_TOO_LARGE if bad.is_too_large else Kind.UNDECODABLE_MESSAGE
                 # Keep the row: its other columns are right, and its body is returned as stored.
-                self.report.damage.append(self._part.file.lost(at, at, bad.reason, kind))
+                file = self._part.file.file_at(at)
+                self.report.damage.append(file.lost(at, at, bad.reason, kind))
             self.report.rows += len(batch)
             yield batch
 

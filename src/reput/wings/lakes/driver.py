@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from reput.base import Progress, Runner, silent
 from reput.core import LogListing, ReadMark
-from reput.engine.tables import Bounds, ReadTask, estimated_seconds, plan_lines
+from reput.engine.tables import Bounds, ReadTask, estimated_seconds, joined, plan_lines
 from reput.errors import StoreAccessError, StoreChangedError, UsageError
 from reput.io import Scratch
 from reput.wings.lakes.body_decoders import BodyDecoder
@@ -136,6 +136,7 @@ def preview_export(
         sources, bounds, request, settings.fail_on_data_loss, settings.split_bytes or SPLIT_BYTES,
         report, with_notes=False,
     )  # fmt: skip
+    plan.tasks = joined(plan.tasks)
     report.log_bytes = plan.log_bytes
     report.note(*plan_lines(plan, sum(map(length_of, bounds.values()))))
     warm_up()
@@ -204,6 +205,7 @@ class _ExportRun:
             sources, bounds, self.request, self.settings.fail_on_data_loss, split_bytes, self.report,
             runner=planner,
         )  # fmt: skip
+        plan.tasks = joined(plan.tasks)
         marks = {**(state.marks if state else {})}
         if not self._moves_on(bounds, marks):
             return
