@@ -121,7 +121,9 @@ def test_the_number_of_columns_is_the_one_that_is_claimed() -> None:
         assert f"{len(COLUMNS)} columns" in (root / page).read_text(encoding="utf-8"), page
 
 
-_OF_ARCHIVES = {"archive", "erase", "restore", "verify_archive", "with_archive"}
+_OF_ARCHIVES = {
+    "archive", "erase", "restore", "verify_archive", "verify_erasure", "with_archive",
+}  # fmt: skip
 _OF_ONE_FILE = {"ConsumeQueue", "IndexFile"}
 
 

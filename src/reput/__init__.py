@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from reput.wings.archive import verify_archive as verify_archive
     from reput.wings.archive import with_archive as with_archive
     from reput.wings.erase import erase as erase
+    from reput.wings.erase import verify_erasure as verify_erasure
     from reput.wings.fleet.api import lag as lag
     from reput.wings.inspect.api import ConsumeQueue as ConsumeQueue
     from reput.wings.inspect.api import IndexFile as IndexFile

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from reput.wings.erase import EraseReport as EraseReport
     from reput.wings.erase import Mention as Mention
     from reput.wings.erase import TableRows as TableRows
+    from reput.wings.erase import VerifyErasureReport as VerifyErasureReport
     from reput.wings.fleet.api import LagReport as LagReport
     from reput.wings.inspect.api import DiffReport as DiffReport
     from reput.wings.inspect.api import InspectReport as InspectReport

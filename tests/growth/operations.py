@@ -119,6 +119,11 @@ def _archive_all(stores: Sequence[Path], work: Path, counts: Counts) -> None:
         reput.restore(archive, f"{archive}-restored")
 
 
+def _erase(stores: Sequence[Path], work: Path, _: Counts) -> None:
+    report = reput.erase(stores[0], work / "erased", keys=["k0"])
+    reput.verify_erasure(report.audit, work / "erased")
+
+
 def _export(stores: Sequence[Path], work: Path, counts: Counts) -> None:
     table = open_table(str(work / "table"), "parquet")
     sources = open_stores([str(store) for store in stores])
@@ -186,9 +191,7 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "dataset": Operation(("dataset",), _dataset, _ALL),
     "dataset of a key": Operation(("dataset",), _dataset_of_key, (*_ALL, "messages of the key")),
-    "erase": Operation(
-        ("erase",), lambda stores, work, _: reput.erase(stores[0], work / "erased", keys=["k0"]), _SIZES
-    ),
+    "erase": Operation(("erase", "verify_erasure"), _erase, _SIZES),
 }  # fmt: skip
 
 _SAMPLES = "64 samples of 1 MiB find the topics of a log, however long it is"

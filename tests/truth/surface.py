@@ -23,6 +23,7 @@ API: dict[str, Place] = {
     "archive": "copies log files and compares them with checksums",
     "restore": "writes a store from an archive, which check then reads",
     "verify_archive": "compares bytes with checksums; a message that it proves is the record at its offset",
+    "verify_erasure": "compares records of the log with an erasure record, and returns problems",
     "with_archive": "returns a path; stores of the harness are read through it",
     "check": "returns findings, no messages", "prove": "returns proofs, no messages",
     "diff": "compares two stores, and returns differences",

@@ -73,10 +73,10 @@ def split_logs_option(ctx: click.Context, param: click.Parameter, value: str) ->
 
 
 def refuse_logs_option(
-    ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...]
-) -> str | tuple[str, ...]:
+    ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...] | None
+) -> str | tuple[str, ...] | None:
     """Raise UsageError if a store argument names a CommitLog outside the store: this command needs it in the store."""
-    for path in (value,) if isinstance(value, str) else value:
+    for path in (value,) if isinstance(value, str) else value or ():
         store, logs = split_logs(path)
         if logs and os.path.isdir(store):
             advice = (
@@ -500,7 +500,7 @@ def runner_options_of(default: engine_stores.RunnerName, text: str) -> Decorator
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
         def with_runner(*args: Any, runner: str, master: str | None, **options: Any) -> Any:
-            choice = engine_stores.Chosen(runner, master, partial(click.echo, err=True))
+            choice = engine_stores.Chosen(runner, master)
             return command(*args, runner=choice, **options)
 
         return together(

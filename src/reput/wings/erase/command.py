@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from reput.cli import (
+    DAMAGED,
     FOUND,
     NOT_FOUND,
     WARNED,
@@ -23,8 +24,10 @@ from reput.cli import (
     refuse_logs_option,
     time_window_options,
 )
+from reput.errors import UsageError
 from reput.io import storage_of
 from reput.wings.erase.api import erase
+from reput.wings.erase.verifying import verify_erasure
 
 
 @click.command(
@@ -34,10 +37,12 @@ from reput.wings.erase.api import erase
     "\n  reput erase /data/store --key customer-4711 --output /data/erased --reason 'request 17'"
     "\n  reput erase /data/store --topic orders --query \"customer = '4711'\" --output /data/erased"
     "\n  reput erase /data/store --topic test-data --output /data/erased --sign key.pem"
-    "\n  reput erase s3://bucket/broker-a --key customer-4711 --reason 'request 17'",
+    "\n  reput erase s3://bucket/broker-a --key customer-4711 --reason 'request 17'"
+    "\n  reput erase --verify /data/erased.erasure.json /data/erased",
 )
 @click.argument(
     "store", metavar="STORE|ARCHIVE", type=click.Path(readable=False), callback=refuse_logs_option,
+    required=False,
 )  # fmt: skip
 @path_option("--output", "DEST", "The new folder of the copy; required for a STORE, unless --plan.")
 @click.option(
@@ -70,6 +75,10 @@ from reput.wings.erase.api import erase
 @path_option("--sign", "KEY", "Sign the record with this Ed25519 key (PEM).", "signing_key")
 @path_option("--audit", "FILE", "File of the record.  [default: DEST.erasure.json]")
 @click.option(
+    "--verify", "record", type=click.Path(), metavar="RECORD",
+    help="Verify the signature of a record, and that its messages are erased in STORE or ARCHIVE, if given.",
+)  # fmt: skip
+@click.option(
     "--leave-out", multiple=True, metavar="NAME",
     help="Do not copy this file or folder of the store; repeatable.",
 )  # fmt: skip
@@ -84,7 +93,8 @@ from reput.wings.erase.api import erase
 @queue_entries_option
 @all_formats("json")
 def erase_command(
-    store: str,
+    store: str | None,
+    record: str | None,
     output: str | None,
     no_hashes: bool,
     broker_config: str | None,
@@ -108,9 +118,20 @@ def erase_command(
 
     {times}
 
+    --verify writes nothing. It takes no other options, except --format.
+
     Exits with 1 if no message was found, with 5 if other messages contain an erased key or body, or if a table contains
-    rows of the erased messages.
+    rows of the erased messages. With --verify, exits with 3 if the signature does not match or a message has content,
+    and with 5 if the record is not signed.
     """
+    if record is not None:
+        if any((output, no_hashes, broker_config, hash_slots, index_items, queue_entries)) or any(
+            options.values()
+        ):
+            raise UsageError("--verify takes a RECORD and a STORE or ARCHIVE, and no other options")
+        return _verify(record, store, layout)
+    if store is None:
+        raise click.UsageError("Missing argument 'STORE|ARCHIVE'.")
     check_window(options["begin"], options["end"])
     config = None
     if not storage_of(store)[0].is_archive:
@@ -128,3 +149,12 @@ def erase_command(
     if not report.records:
         return NOT_FOUND
     return FOUND if report.is_complete else WARNED
+
+
+def _verify(record: str, store: str | None, layout: str) -> int:
+    report = verify_erasure(record, store)
+    click.echo(json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report))
+    if not report.is_valid:
+        return DAMAGED
+    # Anyone may have written a record without a signature.
+    return FOUND if report.signed_by else WARNED

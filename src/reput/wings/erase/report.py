@@ -129,3 +129,60 @@ class EraseReport(Report):
             yield f"note: {printable(note)}"
         if self.audit:
             yield f"  {'signed ' if self.is_signed else ''}record  {printable(self.audit)}"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class VerifyErasureReport(Report):
+    """The result of `reput.verify_erasure`.
+
+    Attributes:
+        record: The path or URL of the record.
+        store: The store or archive with which it was compared; None if it was not.
+        id: Id of the erasure, which tombstones contain.
+        erased_at: Time of the erasure, in UTC.
+        by, reason: The person and the reason, as the record states them.
+        source: The store or archive from which messages were erased.
+        records, files: Number of erased records of the log, and of log files with them.
+        signed_by: The public key of the signature in hexadecimal digits; empty if the record is not signed.
+        tombstones: Number of erased records that have no content in `store`.
+        expired: Number of erased records that have expired there.
+        problems: A line per problem.
+    """
+
+    record: str
+    store: str | None
+    id: str
+    erased_at: str
+    by: str
+    reason: str
+    source: str
+    records: int
+    files: int
+    signed_by: str
+    tombstones: int
+    expired: int
+    problems: tuple[str, ...]
+
+    @property
+    def is_valid(self) -> bool:
+        """Return whether the signature, if there is one, and all compared messages agree with the record."""
+        return not self.problems
+
+    def lines(self) -> Iterator[str]:
+        state = "Verified" if self.is_valid else "Not verified:"
+        yield f"{state} {printable(self.record)}"
+        yield f"  erasure    {printable(self.id)} of {printable(self.source)}, {printable(self.erased_at)}"
+        yield f"  by         {printable(self.by)}"
+        if self.reason:
+            yield f"  reason     {printable(self.reason)}"
+        yield f"  erased     {counted(self.records, 'record')} in {counted(self.files, 'log file')}"
+        if self.signed_by:
+            yield f"  signed by  {self.signed_by}"
+        else:
+            yield "  not signed, so anyone may have written it"
+        if self.store is not None:
+            expired = f", {self.expired:,} expired" if self.expired else ""
+            tombstones = counted(self.tombstones, "record", verb="is")
+            yield f"  {printable(self.store)}: {tombstones} without content{expired}"
+        for problem in self.problems:
+            yield f"damage: {printable(problem)}"
