@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.dataset as ds
 import pytest
 
 import reput
@@ -93,3 +94,43 @@ def test_an_erasure_and_a_copy_take_unique_keys_in_lower_case(
     ]
     assert UNIQUE_KEY.encode() in logs[0]
     assert logs[0].count(UNIQUE_KEY.encode()) == logs[1].count(UNIQUE_KEY.encode())
+
+
+def test_the_api_and_tables_take_ids_in_lower_case(golden: Golden) -> None:
+    path, lower = golden("orders").path, UNIQUE_KEY.lower()
+
+    def offsets(rows: object) -> list[int]:
+        return [message.physical_offset for message in rows]  # type: ignore[attr-defined]
+
+    with reput.open_store(path) as store:
+        for topic in ("orders", None):
+            assert offsets(store.query(topic, lower)) == [OFFSET]
+            *_, last = store.query_steps(topic, lower)
+            assert offsets(last) == [OFFSET]
+            assert store.query(topic, lower).coverage == store.query(topic, UNIQUE_KEY).coverage
+        assert offsets(store.find_records("orders", lower).records) == [OFFSET]
+        assert store.get_by_id(lower).physical_offset == OFFSET
+        assert store.get_by_id(OFFSET_ID.lower()).physical_offset == OFFSET
+    assert [message.physical_offset for _, message in reput.find([path], lower)] == [OFFSET]
+    for indexes in (["orders"], None):
+        table = reput.dataset(path, ["physical_offset"], topic=indexes, unique_key=lower).to_table()
+        assert table.column(0).to_pylist() == [OFFSET]
+    # Filters compare exactly, as SQL does.
+    filtered = reput.dataset(path).to_table(["physical_offset"], ds.field("unique_key") == lower)
+    assert filtered.num_rows == 0
+
+
+def test_keys_in_both_spellings_are_found_together(tmp_path: Path) -> None:
+    unique_key = "7F0000010000A2B3C4D5E6F708192A3B"
+    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
+        for keys in (unique_key, unique_key.lower(), f"{unique_key} {unique_key.lower()}", "other"):
+            store.put(reput.Message("orders", b"body", keys=keys.split()))
+        store.wait_dispatched()
+        for key, found in ((unique_key.lower(), [2, 1, 0]), (unique_key, [2, 0])):
+            answer = store.query("orders", key)
+            assert [message.queue_offset for message in answer] == found
+            page = store.query("orders", key, limit=1)
+            rest = store.query("orders", key, after=page.cursor)
+            assert [message.queue_offset for message in (*page, *rest)] == found
+    table = reput.dataset(tmp_path / "store", ["queue_offset"], key=unique_key.lower()).to_table()
+    assert table.column(0).to_pylist() == [0, 1, 2]

@@ -252,7 +252,7 @@ def _ask_by_key(
         if compat and topic is not None:
             answer = ask_as_broker(reader, topic, key, begin, end, limit)
         else:
-            result = core.records_of_key(reader, topic, key, begin, end, limit, after)
+            result = reader.find_records(topic, key, begin, end, limit, after)
             answer = Answer.of(result)
         print_answer(answer, layout, csv_safe)
         if not answer.records:

@@ -135,7 +135,6 @@ if TYPE_CHECKING:
     from reput.core.query.inner_batch import open_batch as open_batch
     from reput.core.query.inner_batch import unwrap as unwrap
     from reput.core.query.message_store import MessageStore as MessageStore
-    from reput.core.query.message_store import records_of_key as records_of_key
     from reput.core.query.message_text import BodyText as BodyText
     from reput.core.query.message_text import MessageTable as MessageTable
     from reput.core.query.message_text import body_hex as body_hex

@@ -58,7 +58,7 @@ from reput.errors import (
 )
 from reput.format.commit_log import MessageExt, decode_located
 from reput.format.index_file import HashedTopics
-from reput.format.message_id import decode_offset_id, spellings
+from reput.format.message_id import decode_offset_id
 from reput.format.properties import (
     DISCARDED_HALF_TOPIC,
     HALF_TOPICS,
@@ -217,7 +217,8 @@ class MessageStore(StoreReader):
 
         Args:
             topic: None for all topics of the log
-            key: a unique key, or one of the parts of KEYS; hash collisions are never returned
+            key: a unique key, or one of the parts of KEYS; an id in lower case also finds messages with it in upper
+                case. Hash collisions are never returned
             begin, end: store times, both inclusive: milliseconds since 1970, or datetimes with a timezone
             limit: maximum number of messages; the result's cursor then states where to continue
             after: a cursor; only older messages are returned
@@ -354,16 +355,8 @@ class MessageStore(StoreReader):
 
         32 hexadecimal digits may be an offset id or a unique key. They are taken as an offset id only if the record at
         the offset in the id has this id. A unique key is searched for in `topic`, or in all topics of
-        the log. If no message has an id in lower case, the id in upper case is searched. Raises as `query` does.
+        the log. The id may be in lower case. Raises as `query` does.
         """
-        first, *further_spellings = spellings(message_id)
-        result = self._find_by_id(first, topic)
-        for spelling in further_spellings if not result.messages else ():
-            then = self._find_by_id(spelling, topic)
-            result = replace(then, coverage=joined([result.coverage, then.coverage]))
-        return result
-
-    def _find_by_id(self, message_id: str, topic: str | None) -> QueryResult:
         message = self.get_by_offset_id(message_id)
         if message is not None:
             return answer_of(self, message)
@@ -833,24 +826,6 @@ class MessageStore(StoreReader):
         # `message_id` states the same store host and the same offset.
         is_same = message.store_host == store_host and message.physical_offset == physical_offset
         return message if is_same else None
-
-
-def records_of_key(
-    store: MessageStore,
-    topic: str | None,
-    key: str,
-    begin: int | None = None,
-    end: int | None = None,
-    limit: int | None = None,
-    after: int | None = None,
-) -> QueryRecords:
-    """Return the answer of `find_records`. If no message has an id in lower case, search for it in upper case."""
-    first, *further_spellings = spellings(key)
-    answer = store.find_records(topic, first, begin, end, limit, after)
-    for spelling in further_spellings if not answer.records else ():
-        then = store.find_records(topic, spelling, begin, end, limit, after)
-        answer = then._replace(coverage=joined([answer.coverage, then.coverage]))
-    return answer
 
 
 def _pull_past(

@@ -38,6 +38,7 @@ from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, 
 from reput.format.commit_log import QUEUE_PLACE, crc_matches
 from reput.format.index_file import tag_key
 from reput.format.java_string import joined_surrogates
+from reput.format.message_id import spellings
 from reput.format.properties import may_be_replaced_id
 
 _UNBOUNDED = 2**63
@@ -61,7 +62,7 @@ class KeyPredicate:
 
     Attributes:
         topics: the requested topics; None for all topics
-        keys: the requested keys
+        keys: the requested keys, and each id among them in upper case (see `spellings`)
         hashes: hashes of the index entries to follow
     """
 
@@ -78,6 +79,7 @@ class KeyPredicate:
         The index combines topic and key, so the keys are looked up with each of `topics`. With `anywhere`, messages of
         other topics match as well. With `ids_only`, only unique keys are compared, not KEYS.
         """
+        keys = spellings(*keys)
         self.topics = None if anywhere else frozenset(map(joined_surrogates, topics))
         self.keys = frozenset(map(joined_surrogates, keys))
         self.hashes: Collection[int] = KeyHashes(topics, keys)

@@ -694,24 +694,12 @@ class LogTail:
         return OffsetRange(begin, max(begin, min(end, stop)))
 
     def _by_key(self, stop: int) -> Iterator[LocatedRecord]:
-        """Yield the messages with the key, newest first; for an id in lower case, also those with it in upper case."""
+        """Yield the messages with the key, newest first."""
         assert self._filter.key is not None
-        first, *further = spellings(self._filter.key)
-        answers = [self._by_spelling(stop, first)]
-        for key in further:
-            # A message that has both spellings is in the first answer.
-            answers.append(
-                record
-                for record in self._by_spelling(stop, key)
-                if first not in index_keys(record.message().properties)
-            )
-        yield from merge(*answers, key=lambda record: -record.physical_offset)
-
-    def _by_spelling(self, stop: int, key: str) -> Iterator[LocatedRecord]:
         cursor: int | None = stop
         while cursor is not None:
             result = self._store.find_records(
-                self._filter.topic, key, self._filter.begin, self._filter.end,
+                self._filter.topic, self._filter.key, self._filter.begin, self._filter.end,
                 limit=_PAGE, after=cursor,
             )  # fmt: skip
             # Before the records, because a caller that has enough of them asks for no more.

@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from os import PathLike
 from typing import NamedTuple
 
@@ -314,17 +315,13 @@ class TieredStore:
     def query(self, topic: str, key: str, scan: bool = False) -> list[LocatedRecord]:
         """Return messages of a topic that have this key or unique key, newest first, through the uploaded index.
 
-        If no message has an id in lower case, the id in upper case is searched.
+        An id may be in lower case.
 
         The newest file of the index is not uploaded: it exists only in the broker's own folder. So the newest messages
         may be missed. With `scan`, all messages of the topic are compared instead, and no uploaded message is missed.
 
         Raises StoreAccessError.
         """
-        answers = (self._query(topic, spelling, scan) for spelling in spellings(key))
-        return next(filter(None, answers), [])
-
-    def _query(self, topic: str, key: str, scan: bool) -> list[LocatedRecord]:
         predicate = KeyPredicate((topic,), (key,))
         queues = {
             (posixpath.dirname(posixpath.dirname(q.log.folder)), q.queue_id): q
@@ -337,7 +334,8 @@ class TieredStore:
         unique: dict[tuple[str, int, int], LocatedRecord] = {}
         for broker in self._brokers:
             folder = posixpath.join(broker, topic)
-            for item in self._items(broker, tiered_key_hash(topic, key)):
+            hashes = {tiered_key_hash(topic, spelling) for spelling in spellings(key)}
+            for item in chain.from_iterable(self._items(broker, each) for each in hashes):
                 queue = queues.get((folder, item.queue_id))
                 place = folder, item.queue_id, item.position
                 if queue is None or place in unique:

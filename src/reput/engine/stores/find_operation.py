@@ -28,7 +28,6 @@ from reput.core import (
     answer_of,
     coverage_fields,
     joined,
-    records_of_key,
     wanted_tags,
 )
 from reput.engine.messages import message_fields
@@ -105,7 +104,7 @@ class FindReport(Report):
         text += ", and there are older ones" if self.is_limited else ""
         failed, unreadable = total["failed"], total["unreadable_bytes"]
         text += f"; {stores_in_words(failed)} could not be read" if failed else ""
-        return text + (f"; {unreadable:,} bytes could not be read" if unreadable else "")
+        return text + (f"; {counted(unreadable, 'byte')} could not be read" if unreadable else "")
 
     def lines(self) -> Iterator[str]:
         for store, message in self.messages:
@@ -369,7 +368,7 @@ class FindRequest:
         if self.text is not None:
             return _by_text(store, self.text, self.topic, *bounds)
         if self.key is not None:
-            return records_of_key(store, self.topic, self.key, *bounds).decoded()
+            return store.query(self.topic, self.key, *bounds)
         if self.message_id is not None:
             return store.find_by_id(self.message_id, self.topic)
         return self._by_time(store)

@@ -10,7 +10,6 @@ from reput.base import Finding, counted
 from reput.core import MessageStore, coverage_of_id, finding_of
 from reput.errors import FormatError, MessageNotFoundError, UsageError
 from reput.format.commit_log import MessageExt
-from reput.format.message_id import spellings
 
 MOST_KEYS = 20
 _NUMBER = re.compile(r"\d{1,3}(?:[,\u00a0]\d{3})+|\d{1,19}")
@@ -77,7 +76,6 @@ def understood(given: str) -> Pasted:
             key = word.strip(_AROUND)
             if key and not key.endswith(_CUT_OFF):
                 keys[key] = None
-    keys = dict.fromkeys(spellings(*keys))
     if len(keys) > MOST_KEYS:
         raise UsageError(
             f"{counted(len(keys), 'key')}; at most {MOST_KEYS} are searched at once",

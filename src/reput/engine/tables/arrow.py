@@ -393,8 +393,8 @@ def dataset(
             `orders-`; a pattern is compared with the topic of every message. A topic that no store has causes a
             warning. A light queue (%LMQ%) is refused, because its messages have their own topic.
         key: Only messages with this key, or one of these keys, in their KEYS.
-        unique_key: Only messages with this unique key, or one of these unique keys. If a 5.x client sends a list of
-            messages in one call, each has two unique keys, its own and the list's.
+        unique_key: Only messages with this unique key, or one of these unique keys, which may be in lower case. If a
+            5.x client sends a list of messages in one call, each has two unique keys, its own and the list's.
         queue_id: Only messages of queues with this id, or one of these ids.
         begin: Only messages stored at this time or later: milliseconds since 1970, a datetime with a timezone, or a
             text such as "2026-10-14T08:35:06" (UTC) or "2h ago".

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from reput.core import is_light
 from reput.engine.messages import ALL_COLUMNS
 from reput.errors import UsageError
+from reput.format.message_id import spellings
 from reput.format.properties import lite_topic_of
 
 _COMPARISONS = {
@@ -301,8 +302,8 @@ def selected(
     Args:
         patterns: Allowed topics, or patterns of them such as `orders-*`.
         topics: Allowed topics.
-        keys: Keys, of which a message must have one in its KEYS.
-        unique_keys: Unique keys, of which a message must have one.
+        keys: Keys, of which a message must have one in its KEYS. An id in lower case also stands for it in upper case.
+        unique_keys: Unique keys, of which a message must have one. They may be in lower case.
         queue_ids: Allowed queue ids.
         begin_ms: Earliest store time, in milliseconds since 1970.
         end_ms: Latest store time, in milliseconds since 1970.
@@ -318,7 +319,7 @@ def selected(
         conditions.append(Condition("topic", "in", tuple(topics), True))
     for column, values in (("keys", keys), ("unique_keys", unique_keys)):
         if values is not None:
-            conditions += dispatched_under(column, values)
+            conditions += dispatched_under(column, spellings(*values))
     if queue_ids is not None:
         conditions.append(Condition("queue_id", "in", tuple(queue_ids), True))
     return tuple(conditions)

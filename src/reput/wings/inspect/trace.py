@@ -16,6 +16,7 @@ from reput.core import KeyPredicate, MessageStore, is_inner_batch, newest_timest
 from reput.errors import UsageError
 from reput.format.commit_log import MessageExt
 from reput.format.java_string import joined_surrogates
+from reput.format.message_id import spellings
 from reput.format.properties import (
     DISCARDED_HALF_TOPIC,
     HALF_TOPICS,
@@ -106,6 +107,11 @@ def _place(store: int, message: MessageExt) -> _Place:
     return store, message.physical_offset, message.queue_offset, is_inner_batch(message)
 
 
+def _names(text: str) -> frozenset[str]:
+    """Return a key or id in the spellings that messages may have."""
+    return frozenset(map(joined_surrogates, spellings(text)))
+
+
 class _Tracer:
     def __init__(
         self,
@@ -135,23 +141,23 @@ class _Tracer:
         self._unplaced: set[str] = set()  # Ids that no readable record has as its offset id.
         self._unknown: set[str] = set()  # Requested ids without a message in any store.
         self._halves: set[_Place] = set()
-        self._asked_for = ""
+        self._asked_for: frozenset[str] = frozenset()  # The requested key or id, in all spellings.
         # A 5.x client can send several messages in one call, as a list. This dict maps the id of each list to the ids
         # of the traced messages in the list.
         self._own_ids: dict[str, set[str]] = {}
 
     def ask_for_key(self, key: str, topic: str | None) -> None:
-        self._asked_for = joined_surrogates(key)
+        self._asked_for = _names(key)
         topics = tuple(self._topics) if topic is None else (topic,)
         predicate = KeyPredicate(topics, (key,), anywhere=topic is None)
         self._search(predicate, FoundBy.KEY, None if topic is None else {topic})
 
     def ask_for_id(self, message_id: str) -> None:
-        self._asked_for = joined_surrogates(message_id)
+        self._asked_for = _names(message_id)
         self._wanted_origins.add(message_id)
         self._fetch_origins(FoundBy.MESSAGE_ID)
         if not self._events:
-            self._unknown.add(message_id)
+            self._unknown |= self._asked_for
 
     def follow(self) -> None:
         """Look up the unique keys and the origin ids of all found messages, until nothing new is found.
@@ -227,7 +233,7 @@ class _Tracer:
         # A 5.x client can send several messages in one call, as a list. Each message of a list has the property
         # UNIQ_KEY twice: first with the message's own id, then with the list's id. If the user asked for the list's id,
         # all messages of the list belong to the trace.
-        if unique_key and own_ids and unique_key != self._asked_for:
+        if unique_key and own_ids and unique_key not in self._asked_for:
             # This message was sent in a list. Its copies in retry topics have only the list's id, so look up the list's
             # id as well. The look-up also finds the other messages of the list. To skip the other messages, remember
             # the own id of each message that was taken.
@@ -265,8 +271,8 @@ class _Tracer:
         """Report the places of ids whose messages were not found, if they cannot be read."""
         messages = [event.message for event in self._events.values()]
         read = {name for message in messages for name in (message.message_id, message.unique_key)}
-        for message_id in sorted(self._unplaced - read):
-            for searched in self._searched:
+        for message_id in sorted(self._unplaced):
+            for searched in self._searched if read.isdisjoint(_names(message_id)) else ():
                 searched.add_unread(message_id)
 
     def _read_op_queues(self) -> None:

@@ -11,7 +11,6 @@ from reput.base import Finding, Report, checked, counted, printable
 from reput.core import MessageStore, ReaderOptions
 from reput.engine.stores import StoreAnswer, Stores, find_replicas, open_named, stores_of
 from reput.errors import ReputError, StoreError, UsageError
-from reput.format.message_id import spellings
 from reput.wings.inspect.trace import trace_life
 from reput.wings.inspect.trace_text import life_lines, problems_of
 from reput.wings.inspect.tracing.life import TRACE_SCHEMA, Life, life_fields
@@ -142,12 +141,10 @@ def trace(
                 failed.append(StoreAnswer(store.name, store.path, None, error))
         if not readers:
             raise failed[0].error or UsageError("no store can be read")
-        name, text = ("key", key) if key is not None else ("message_id", message_id)
-        bounds = {"topic": topic, "most_messages": most_messages, "most_entries": most_entries}
-        for spelling in spellings(text or ""):
-            life = _traced(readers, failed, **{name: spelling}, **bounds)
-            if life.events:
-                break
+        life = _traced(
+            readers, failed, key=key, message_id=message_id, topic=topic, most_messages=most_messages,
+            most_entries=most_entries,
+        )  # fmt: skip
         life = _with_names(life, {store.path: name for name, store in readers.items()})
     request = {"key": key, "message": message_id, "topic": topic}
     replica_of = {
