@@ -11,6 +11,7 @@ import pytest
 import reput
 from reput.base.config import StoreConfig
 from reput.cli.main import FOUND
+from reput.core.store import file_sizes
 from reput.core.store.facts import facts_of
 from reput.engine.check.run import check_store
 from reput.engine.writer.put.message import Message
@@ -113,6 +114,57 @@ def test_the_files_show_that_tags_are_indexed(store: Path, upgraded: Path, tmp_p
     put(tmp_path / "old", OLD, random_messages(2, 150))
     old = facts_of(tmp_path / "old").config
     assert (old.index_tags_from, old.store_version) == (None, "5.3")
+
+
+@pytest.fixture(params=[False, True], ids=["", "with its database"])
+def rolled_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Path:
+    """A store that a broker of 5.5 has begun, and one of 5.3 has continued."""
+    path = tmp_path / "rolled_back"
+    put(path, NEW, random_messages(2, 150))
+    with monkeypatch.context() as context:
+        context.setattr(file_sizes, "index_tags_from", lambda *_, **__: None)
+        put(path, OLD, random_messages(3, 150))
+    if request.param:
+        (path / "RocksDBMessageStore").mkdir()
+    return path
+
+
+def test_items_for_tags_stay_valid_after_a_roll_back(rolled_back: Path) -> None:
+    every, none = (b"".join(expected_index(rolled_back, tags)) for tags in (0, None))
+    assert every != b"".join(index_of(rolled_back)) != none
+    assert list(check_store(rolled_back)) == []
+    assert list(check_store(rolled_back, quick=True)) == []
+    assert run("repair", rolled_back).out.endswith("is valid: nothing to repair\n")
+    before = index_of(rolled_back)
+    with reput.open_store(rolled_back) as opened:
+        for key in ("k1", "k5", "none"):
+            result = opened.query("T", key)
+            expected = [
+                one.physical_offset
+                for one in all_messages(rolled_back)
+                if one.topic == "T" and key in one.keys and one.sys_flag & 12 != 12
+            ]
+            assert [one.physical_offset for one in result.messages] == expected[::-1]
+            assert result.coverage.problems == ()
+    (rolled_back / "abort").touch()
+    put(rolled_back, None, random_messages(4, 50))
+    assert list(check_store(rolled_back)) == []
+    assert index_of(rolled_back)[0] == before[0]
+
+
+def test_a_stale_item_is_a_finding_in_a_store_with_tags(rolled_back: Path) -> None:
+    file = min((rolled_back / "index").iterdir())
+    keyed = next(one for one in all_messages(rolled_back) if one.keys)
+    hashed = key_hash(index_key(keyed.topic, keyed.keys[0]))
+    item = hashed.to_bytes(4, "big") + keyed.physical_offset.to_bytes(8, "big")
+    data = bytearray(file.read_bytes())
+    at = data.index(item)
+    data[at : at + 4] = (hashed ^ 1).to_bytes(4, "big")
+    file.write_bytes(data)
+    kinds = {finding.kind.value for finding in check_store(rolled_back)}
+    assert {"missing_index_entry", "stale_index_entry"} <= kinds
 
 
 def test_an_upgraded_store_has_tags_from_its_upgrade_on(upgraded: Path) -> None:

@@ -39,7 +39,8 @@ def index_tags_from(
     """Return the physical offset from which messages have an item for their tags; None if no message has one.
 
     If the IndexFiles show nothing, the version decides. If they have no such items although the version is 5.4 or
-    later, the broker was upgraded, and will put them for messages after the last item.
+    later, the broker was upgraded, and will put them for messages after the last item. If only older messages have such
+    items, the broker was rolled back: the result is None, and a check accepts these items.
     """
     otherwise = 0 if is_since_5_4 else None
     try:
@@ -56,7 +57,8 @@ def _tags_from(samples: Sequence[_FileSamples], otherwise: int | None) -> int | 
     if newest is None:
         return otherwise
     if not newest.has_tags:
-        return otherwise if otherwise is None else samples[-1].last_offset + 1
+        was_rolled_back = otherwise is None or any(file.has_tags() for file in reversed(samples))
+        return None if was_rolled_back else samples[-1].last_offset + 1
     # Files before `number` begin with messages without items for tags.
     number = bisect_left(samples, True, key=_FileSamples.begins_with_tags)
     return 0 if number == 0 else samples[number - 1].first_with_tags(samples[number:])
@@ -84,6 +86,11 @@ class _FileSamples:
                 sample = one
                 break
         return sample or (last if last is not None and last.has_tags is not None else None)
+
+    def has_tags(self) -> bool:
+        """Return whether the file's first or newest messages that show it have items for tags."""
+        first, newest = next(self._samples_from(self._first_in_log()), None), self.newest()
+        return any(sample is not None and bool(sample.has_tags) for sample in (first, newest))
 
     def begins_with_tags(self) -> bool:
         """Return whether the file's first messages have items for tags; True if they do not show it."""

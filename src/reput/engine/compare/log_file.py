@@ -12,6 +12,7 @@ physical offset, so one missing entry does not affect the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -171,6 +172,22 @@ class FileComparison:
             IndexRun(items.at(_inside(items.offsets, stretch)), place)
             for items, place in zip(self._items, self._task.index_files, strict=True)
         ]
+
+    def with_tags(self, stretch: LogStretch) -> tuple[Column, Column]:
+        """Return the items of a stretch with those for tags, whatever the rules say: their offsets and their hashes.
+
+        A broker of 5.4 has put such items, also if a broker of 5.3 has continued the store. Raises StoreError.
+        """
+        task, rules = self._task, replace(self._task.rules, tags_from=0)
+        # The buffers of `stretches` are in use.
+        scan = FileScan(
+            task.file, stretch.start, stretch.stop, ScanMode.SALVAGE, rules, buffers=ScanBuffers()
+        )
+        offsets, hashes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for piece in scan.pieces():
+            offsets.append((piece.positions + piece.base)[piece.batch.key_row])
+            hashes.append(piece.batch.key_hash.astype(np.int64))
+        return np.concatenate(offsets), np.concatenate(hashes)
 
     def entries_within(self, start: int, stop: int) -> int:
         """Return the number of entries that lead to offsets from `start` to `stop`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -33,8 +35,13 @@ class IndexFindings:
         indexed_again: int | None,
         folder: str,
         tally: Tally,
+        with_tags: Callable[[LogStretch], tuple[Offsets, Offsets]],
     ) -> None:
-        """Prepare to compare the index with one log file. `LogTask` describes the arguments."""
+        """Prepare to compare the index with one log file. `LogTask` describes the arguments.
+
+        `with_tags` returns the items of a stretch with those for tags.
+        """
+        self._with_tags = with_tags
         self._files, self._indexed, self._folder = files, indexed, folder
         self._indexed_to = indexed_to
         self._dispatched_to, self._indexed_again = dispatched_to, indexed_again
@@ -66,11 +73,17 @@ class IndexFindings:
         extra = extra[~(stretch.in_damage(offsets[extra]) | (hashes[extra] < 0))]
         # A surplus item repeats another item, or leads to a message that does not have its key.
         repeats = np.isin(actual[extra], expected)
+        stale = extra[~repeats]
+        if len(stale):
+            # An item for tags is not wrong, even if messages there need none: a broker of 5.4 has put it, and then the
+            # broker was rolled back to 5.3.
+            tags = key_pairs(*self._with_tags(stretch), begin)
+            stale = stale[~np.isin(actual[stale], tags)]
         of_runs = np.repeat(np.arange(len(runs)), [len(run.found.numbers) for run in runs])
         numbers = np.concatenate([none, *(run.found.numbers for run in runs)])
         for kind, rows in (
             (Kind.DUPLICATE_INDEX_ENTRY, extra[repeats]),
-            (Kind.STALE_INDEX_ENTRY, extra[~repeats]),
+            (Kind.STALE_INDEX_ENTRY, stale),
         ):
             for number in np.unique(of_runs[rows]).tolist():
                 of_run = rows[of_runs[rows] == number]

@@ -118,7 +118,7 @@ class _FileCheck:
         )  # fmt: skip
         index = IndexFindings(
             task.compared.index_files, task.indexed, task.indexed_to, task.dispatched_to,
-            task.indexed_again, task.index_folder, self._tally,
+            task.indexed_again, task.index_folder, self._tally, comparison.with_tags,
         )  # fmt: skip
         for stretch in comparison.stretches(self._check_records, has_light=task.has_light):
             for run in comparison.queue_runs(stretch):
@@ -172,7 +172,7 @@ class _FileCheck:
         elif task.is_checked:
             rest = task.compared.log_end - lost.start
             reaction = (
-                f"cuts the log at {lost.start} and loses the {rest:,} bytes after it;"
+                f"cuts the log at {lost.start} and loses the {counted(rest, 'byte')} after it;"
                 " the index keeps the entries of the lost messages"
             )
         return replace(lost, at_next_start=reaction)
