@@ -10,11 +10,12 @@ import pytest
 
 import reput
 from reput.base import Kind
-from reput.cli.main import FOUND
+from reput.cli.main import FOUND, WRONG_USE
 from reput.engine.writer.put.message import Message
 from reput.errors import UsageError
 from reput.format.commit_log import MessageExt
 from reput.format.properties import encode_properties
+from tests.cli.running import one_line
 from tests.cli.running import reput as run
 from tests.five import CONFIG
 from tests.index.test_rocksdb_index import index_items
@@ -141,6 +142,22 @@ def checked(made: Made, tmp_path: Path) -> Path:
     shutil.rmtree(store / "index")
     reput.rebuild(store, only="index", index="rocksdb")
     return store
+
+
+@pytest.mark.parametrize("options", [(), ("--only", "index"), ("--output", "out")])
+def test_a_store_with_keys_in_rocksdb_only_gets_no_index_files_unasked(
+    checked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(checked.rglob("*"))
+    ran = run("rebuild", checked, *options)
+    assert ran.code == WRONG_USE
+    assert "has keys in RocksDB, and no IndexFiles; pass --index='rocksdb'" in one_line(ran)
+    assert sorted(checked.rglob("*")) == before
+    assert not (tmp_path / "out").exists()
+    assert run("rebuild", checked, "--only", "consumequeue").code == FOUND
+    assert not (checked / "index").exists()
+    assert run("rebuild", checked, *options, "--index", "files").code == FOUND
 
 
 def change(store: Path, changes: Mapping[bytes, bytes | None]) -> None:

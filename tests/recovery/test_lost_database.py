@@ -82,6 +82,36 @@ def test_a_rebuild_writes_the_form_that_is_lost(store: Path) -> None:
 
 
 @pytest.mark.parametrize("is_separate", [False, True])
+@pytest.mark.parametrize("leaves_folder", [False, True])
+def test_a_repair_writes_the_form_that_is_lost(
+    store: Path, is_separate: bool, leaves_folder: bool
+) -> None:
+    folder = _separate(store) if is_separate else store / "consumequeue"
+    shutil.rmtree(folder)
+    if leaves_folder:
+        folder.mkdir()
+    assert reput.check(store).findings
+    plan = str(reput.repair(store, plan_only=True))
+    assert f"rebuild  {folder.name}/: the database is lost" in plan
+    reput.repair(store)
+    assert (folder / DATABASE_SIGN).exists()
+    assert [name for name in FOLDERS if list((store / name).glob("*/*/*"))] == []
+    assert not (store / "reput.known").exists()
+    assert not reput.check(store).findings
+    assert _put(store) == COUNT // 2
+
+
+@pytest.mark.parametrize("is_separate", [False, True])
+def test_a_rebuild_writes_the_form_of_remains(store: Path, is_separate: bool) -> None:
+    folder = _separate(store) if is_separate else store / "consumequeue"
+    (folder / DATABASE_SIGN).unlink()
+    reput.rebuild(store)
+    assert (folder / DATABASE_SIGN).exists()
+    assert [name for name in FOLDERS if list((store / name).glob("*/*/*"))] == []
+    assert _put(store) == COUNT // 2
+
+
+@pytest.mark.parametrize("is_separate", [False, True])
 def test_remains_of_a_database_refuse_a_writer(store: Path, is_separate: bool) -> None:
     folder = _separate(store) if is_separate else store / "consumequeue"
     (folder / DATABASE_SIGN).unlink()

@@ -67,12 +67,13 @@ _LEAST_SPLIT_BYTES = 1 << 14
 @click.option(
     "--queues",
     type=click.Choice(["files", "rocksdb", "both"]),
-    help="Write queues as files, into RocksDB (5.x), or both (5.4).  [default: as the store has them]",
+    help="Write queues as files, into RocksDB (5.x), or both (5.3.1).  [default: as the store has them]",
 )
 @click.option(
     "--index",
     type=click.Choice(["files", "rocksdb"]),
-    help="Write the index of keys as IndexFiles or into RocksDB (5.4).  [default: files]",
+    help="Write the index of keys as IndexFiles or into RocksDB (5.4). Required if the store has keys in RocksDB only. "
+    " [default: files]",
 )
 @config_options
 @queue_entries_option

@@ -152,6 +152,11 @@ class StoreFacts:
         return stated_database(self.path) or None
 
     @cached_property
+    def last_form(self) -> QueueForm | None:
+        """Return `form_of_remains`, or RocksDB if the store has lost its whole database. Raises StoreAccessError."""
+        return self.form_of_remains if self.lost_database is None else queue_form(ROCKSDB)
+
+    @cached_property
     def has_queue_files(self) -> bool:
         """Return whether the store has a ConsumeQueue in files. Raises StoreAccessError."""
         return next(walk_queues(self._queue_folder, self.storage), None) is not None

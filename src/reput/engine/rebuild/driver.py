@@ -28,7 +28,9 @@ from reput.core import (
     StoreLog,
     batch_topics,
     facts_of,
+    has_keys_in_rocksdb,
     index_form,
+    index_paths,
 )
 from reput.engine.compare import reader_of, remember
 from reput.engine.rebuild.batch_file import read_facts
@@ -123,7 +125,8 @@ def rebuild_store(
         output: Folder or URL for the result; by default, the store itself.
         queues: 'files', 'rocksdb' or 'both'; by default, the kind that the store has. 'both' keeps the topics that a
             store with both kinds has in RocksDB. Not with only='index'.
-        index: 'files' (IndexFiles) or 'rocksdb' (the database of keys of a 5.4 broker); 'files' by default.
+        index: 'files' (IndexFiles) or 'rocksdb' (the database of keys of a 5.4 broker); 'files' by default, but a store
+            with keys in RocksDB only needs a value.
         split_size: Bytes of the CommitLog per scan task.
         salvage: Search for readable records after damage.
         staging: URL for temporary files, for tasks that share no folder. By default, temporary files are in the output.
@@ -149,6 +152,8 @@ def rebuild_store(
         raise UsageError("split_size must be at least 1 byte", arguments=["split_size"])
     options = dict(storage_options or {})
     source = _Source.of(store, options)
+    if index is None and only != "consumequeue":
+        _refuse_new_index_form(facts_of(source.path, storage=source.storage))
     arguments = _Arguments(only, queues, split_size, salvage, config, index == "rocksdb")
     target = source.path if output is None else os.fspath(output)
     if arguments.has_index_database and (staging is not None or Location.is_url(target)):
@@ -180,6 +185,19 @@ def _check_index_form(form: str | None, only: str | None, salvage: bool) -> None
             "index='rocksdb' cannot be combined with only='consumequeue' or salvage",
             arguments=["index"],
         )
+
+
+def _refuse_new_index_form(facts: StoreFacts) -> None:
+    """Raise UsageError for a store that has keys in RocksDB only: IndexFiles would be a new part of it."""
+    if not facts.message_databases or index_paths(Path(facts.path, INDEX_FOLDER)):
+        return
+    if not has_keys_in_rocksdb(facts):
+        return
+    raise UsageError(
+        f"{facts.path}: has keys in RocksDB, and no IndexFiles; pass index='rocksdb' to write the keys there, or "
+        "index='files' to write IndexFiles",
+        arguments=["index"],
+    )
 
 
 class RebuiltIndex(Protocol):

@@ -51,7 +51,8 @@ def rebuild(
             Existing objects at a URL are not replaced.
         queues: "files", "rocksdb" or "both"; None for the kind that the store has, which must be one. With "both", a
             store that has both kinds keeps the topics that it has in RocksDB. Not with `only="index"`.
-        index: "files" for IndexFiles (the default), or "rocksdb" for the database of keys of a 5.4 broker.
+        index: "files" for IndexFiles (the default), or "rocksdb" for the database of keys of a 5.4 broker. A store that
+            has keys in RocksDB only needs one of them, unless `only="consumequeue"`.
         config: The broker's settings; by default sizes are derived from the store's files.
         split_size: Bytes of CommitLog per scan task.
         salvage: After damage, resume at the next verifiable record, not at the next file.
@@ -111,6 +112,6 @@ def _rebuild_first(
 ) -> RebuildReport:  # fmt: skip
     with bars() as progress, opened_runner(choice, log_bytes(store), warm_up) as tasks:
         return rebuild_store(
-            tasks, store, config=config, output=output, queues="files", split_size=split_size,
-            progress=progress,
+            tasks, store, config=config, output=output, queues="files", index="files",
+            split_size=split_size, progress=progress,
         )  # fmt: skip

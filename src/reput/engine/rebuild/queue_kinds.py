@@ -135,9 +135,8 @@ def forms_of(facts: StoreFacts, name: str | None, only: str | None) -> tuple[Que
                 arguments=["queues"],
             )
         return (forms[name],)
-    if (form := facts.queue_form) is None:
-        is_lost = facts.lost_database is not None
-        return (queue_form(ROCKSDB) if is_lost else configured_form(facts.config),)
+    if (form := facts.last_form) is None:
+        return (configured_form(facts.config),)
     if only != "index" and facts.has_queue_files:
         raise UsageError(
             f"{facts.path}: has ConsumeQueues in files and in {form.title}; pass queues='files', "
@@ -222,8 +221,8 @@ class FileQueues:
             )
         if report.queue_blanks:
             report.note(
-                f"{report.queue_blanks:,} pre-blank entries take the places of lost messages, so "
-                f"that later entries keep their queue offsets"
+                f"{counted(report.queue_blanks, 'pre-blank entry', 'pre-blank entries', 'takes')} the places of lost "
+                "messages, so that later entries keep their queue offsets"
             )
         self._note_unnamed(report)
         form = facts_of(report.store).queue_form
@@ -320,7 +319,8 @@ def entries_of_a_task(log: LogSummary, parallelism: int) -> int:
 def some_names(queues: Iterable[Queue]) -> str:
     """Return the names of the first few queues, and how many more there are."""
     names = sorted(f"{queue.topic}/{queue.queue_id}" for queue in queues)
-    more = f" and {len(names) - _MOST_NAMES} more queues" if len(names) > _MOST_NAMES else ""
+    further = len(names) - _MOST_NAMES
+    more = f" and {counted(further, 'more queue')}" if further > 0 else ""
     return f"in {', '.join(names[:_MOST_NAMES])}{more}"
 
 

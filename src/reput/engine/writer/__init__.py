@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from reput.engine.writer.recovery.report import RecoveryReport as RecoveryReport
     from reput.engine.writer.retention import RetentionLimits as RetentionLimits
     from reput.engine.writer.store_checks import can_salvage as can_salvage
-    from reput.engine.writer.store_checks import has_other_form as has_other_form
     from reput.engine.writer.store_writer import StoreWriter as StoreWriter
     from reput.engine.writer.subscribers import Dispatcher as Dispatcher
     from reput.engine.writer.subscribers import Subscription as Subscription

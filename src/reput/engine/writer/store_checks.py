@@ -10,13 +10,11 @@ from pathlib import Path
 from reput.base import Kind, StoreConfig
 from reput.core import (
     FILES,
-    ROCKSDB,
     QueueForm,
     StoreFacts,
     configured_form,
     database_contents,
     queue_database,
-    queue_form,
 )
 from reput.errors import StoreAccessError, StoreError, UsageError
 from reput.format.file_names import (
@@ -48,13 +46,14 @@ def refuse_to_write(facts: StoreFacts) -> None:
     """
     store = Path(facts.path)
     Location.refuse_archive(store)
-    has_other = has_other_form(facts)
-    if has_other and facts.has_queue_files:
+    if (other := facts.form_of_remains) is not None:
+        other.require()
+    if other is not None and facts.has_queue_files:
         raise UsageError(
-            f"{store}: keeps its queues in files and in RocksDB, and reput writes one kind only: "
-            "reput rebuild converts them"
+            f"{store}: has queues in files and in RocksDB, and reput writes one kind only, so the other would lack new "
+            "messages; convert them first: reput rebuild --queues files, or --queues rocksdb"
         )
-    if has_other and facts.queue_form is None:
+    if other is not None and facts.queue_form is None:
         raise UsageError(
             f"{queue_database(str(store), LOCAL)}: its RocksDB database lacks the file CURRENT; rebuild it with "
             "reput repair"
@@ -88,14 +87,6 @@ def _needed_to_write(facts: StoreFacts) -> str:
     )
 
 
-def has_other_form(facts: StoreFacts) -> bool:
-    """Return whether the store has queues in another form than files. Raises MissingExtraError."""
-    if (form := facts.form_of_remains) is None:
-        return False
-    form.require()
-    return True
-
-
 def form_to_write(facts: StoreFacts, config: StoreConfig) -> QueueForm:
     """Return the form in which a store opened for writing has its queues, or will have them.
 
@@ -104,8 +95,7 @@ def form_to_write(facts: StoreFacts, config: StoreConfig) -> QueueForm:
     Raises UsageError for settings that contradict the store, MissingExtraError if the form needs a missing package.
     """
     if (form := facts.queue_form) is None:
-        is_lost = facts.lost_database is not None
-        form = queue_form(ROCKSDB) if is_lost else configured_form(config)
+        form = facts.last_form or configured_form(config)
         form.require()
         if form.name != FILES and facts.has_queue_files:
             raise UsageError(
@@ -126,7 +116,7 @@ def writes_extensions(facts: StoreFacts, config: StoreConfig) -> bool:
 def can_salvage(facts: StoreFacts) -> bool:
     """Return whether a repair with `salvage` supports the store's queues: their entries must identify a message."""
     has_batches = (Path(facts.path) / BATCH_QUEUE_FOLDER).is_dir()
-    return facts.form_of_remains is None and not has_batches
+    return facts.last_form is None and not has_batches
 
 
 def check_places(store: Path, commit_log: str | None) -> Path | None:

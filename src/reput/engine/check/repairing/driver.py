@@ -201,8 +201,11 @@ def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
         only = "consumequeue" if plan.queues else "index"
     # The log may still have damage that the plan does not repair. With `salvage`, the rebuild skips this damage.
     rebuild_store(
-        runner, new, config=plan.config, only=only, queues=kind, salvage=True, progress=progress
-    )
+        runner, new, config=plan.config, only=only, queues=kind, index="files" if plan.index else None,
+        salvage=True, progress=progress,
+    )  # fmt: skip
+    # The store has changed since its recovery point, which only told where the database was.
+    DISK.remove_tree(new / RECOVERY_POINT_FILE)
 
 
 def _dispatch_rest(plan: Plan, new: Path) -> None:
@@ -235,7 +238,11 @@ def _prepare_queues(plan: Plan, new: Path) -> str:
     # The folders of old queues that the rebuild reads. Their files are linked into the new state. The rebuild creates a
     # new folder and never changes these files, so the old state, which shares them, stays unchanged.
     folders: set[str] = set()
-    if (form := facts.form_of_remains) is not None:
+    if (form := facts.last_form) is not None:
+        if facts.lost_database is not None:
+            # It tells the rebuild in which folder the database was.
+            point = RECOVERY_POINT_FILE
+            DISK.copy_file(plan.store / point, new / point, plan.inodes[point])
         # Folders that are no queues have been linked with the rest of the store.
         folders = {Path(form.folder(str(plan.store))).name} & {*QUEUE_FOLDERS}
         if not facts.has_queue_files:

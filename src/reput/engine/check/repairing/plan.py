@@ -28,7 +28,7 @@ Verb = Literal["rebuild", "fill", "cut", "write", "remove", "keep"]
 RepairOption = Literal["salvage", "truncate_tail"]
 
 _MOVED = frozenset({Kind.MISPLACED_QUEUE_ENTRY, Kind.LMQ_OFFSETS_RESTARTED})
-_NO_ENDS = "the database cannot be read, so queues whose messages have all expired restart at queue offset 0"
+_NO_ENDS = "the database is lost or cannot be read, so queues whose messages have all expired restart at queue offset 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,8 @@ class _Steps:
         plan = self._plan
         for damaged in plan.ranges:
             placeholders = placeholders_in(damaged)
-            detail = f"{damaged.stop - damaged.start:,} bytes from physical offset {damaged.start}"
+            size = counted(damaged.stop - damaged.start, "byte")
+            detail = f"{size} from physical offset {damaged.start}"
             if placeholders:
                 detail += f", placeholders for {counted(placeholders, 'lost message')}"
             why = self._why(Repair.SALVAGE, damaged.start, damaged.stop)
@@ -232,7 +233,8 @@ class _Steps:
         if plan.queues:
             why = self._why(Repair.QUEUES) or changed
             for folder in QUEUE_FOLDERS:
-                if folder == CONSUME_QUEUE_FOLDER or self._has(folder):
+                is_lost = folder == self._store.facts.lost_database
+                if folder == CONSUME_QUEUE_FOLDER or self._has(folder) or is_lost:
                     yield Step("rebuild", f"{folder}/", self._replaced(folder), why)
         elif plan.dispatch_from is not None:
             rest = f"entries of messages from physical offset {plan.dispatch_from} on"
@@ -277,10 +279,10 @@ class _Steps:
         size = sum(entry.size for entry in files)
         replaced = f"in place of {counted(len(files), 'file')}, {size:,} bytes" if files else ""
         path = str(self._plan.store / folder)
-        is_lost = any(
+        is_lost = folder == self._store.facts.lost_database or any(
             finding.kind is Kind.QUEUE_FILE_SIZE and finding.file == path for finding in self._wrong
         )
-        return f"{replaced}; {_NO_ENDS}" if is_lost else replaced
+        return "; ".join(filter(None, (replaced, _NO_ENDS if is_lost else "")))
 
     def _links(self) -> Iterator[Step]:
         plan = self._plan

@@ -15,7 +15,7 @@ from reput.engine.check.checking.tally import MOST_OF_A_KIND
 from reput.engine.check.repairing.log_damage import can_be_filled, ranges_to_fill, verifiable_end
 from reput.engine.check.repairing.plan import Plan, Remaining, below, steps_of
 from reput.engine.check.run import check_store
-from reput.engine.writer import can_salvage, check_none_renamed, has_other_form, stated_start
+from reput.engine.writer import can_salvage, check_none_renamed, stated_start
 from reput.errors import StoreChangedError, StoreError, StoreLockedError, UsageError
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import (
@@ -351,4 +351,5 @@ def _refuse_parts(facts: StoreFacts) -> None:
             f"repair cannot swap. Rebuild its indexes into another folder with reput rebuild, "
             f"and restore files of the log from a replica"
         )
-    has_other_form(facts)
+    if (form := facts.last_form) is not None:
+        form.require()

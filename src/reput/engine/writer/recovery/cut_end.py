@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from reput.base import counted
 from reput.core import (
     CommitLogFile,
     CommitLogReader,
@@ -99,8 +100,8 @@ class CutEnd:
 
     def __str__(self) -> str:
         return (
-            f"{self.stop - self.end:,} bytes (readable messages: {self.messages:,}, from offset {self.first} on; "
-            f"queue entries: {self.entries:,})"
+            f"{counted(self.stop - self.end, 'byte')} (readable messages: {self.messages:,}, from offset {self.first} "
+            f"on; queue entries: {self.entries:,})"
         )
 
 
