@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 import reput
+from reput.base import format_time
 from reput.engine.check.index_inspection import inspect_index_file
 from reput.engine.stores import open_store
 from reput.errors import StoreNotFoundError
+from reput.wings.fleet.api import survey
 from reput.wings.inspect.measuring.figures import StoreFigures, Timeline
 from reput.wings.inspect.measuring.log_figures import FrequentHashes, LogFigures
 from reput.wings.inspect.stats import measure_store
+from reput.wings.inspect.stats_operation import figure_lines
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore, TornCase
 from tests.index.proving import messages
@@ -176,6 +179,45 @@ def test_sizing(tmp_path: Path) -> None:
     assert sizing.days_until_full == pytest.approx(
         sizing.free_bytes / (found.size_bytes * 6 * sizing.store_bytes_per_log_byte), rel=0.2
     )
+
+
+def test_the_text_states_the_time_of_the_newest_message(tmp_path: Path) -> None:
+    story = Story()
+    for number in range(7):
+        story.put("t", number * 1_000_000)
+    store = story.store(tmp_path / "s")
+    found = measured(store)
+    with open_store(store) as opened:
+        times = [opened.get_by_queue("t", 0, number).store_timestamp for number in range(7)]
+    assert (found.timeline.begin_ms, found.newest_ms) == (min(times), max(times))
+    (line,) = [line for line in figure_lines(found) if line.startswith("stored from ")]
+    assert line.startswith(
+        f"stored from {format_time(found.timeline.begin_ms)} to {format_time(found.newest_ms)}, "
+    )
+
+
+@pytest.mark.parametrize("hours", [4, 60])
+def test_stats_and_fleet_state_the_same_day(tmp_path: Path, hours: int) -> None:
+    """The log grows three times as fast in its last 20 hours, if it has so many."""
+    story = Story()
+    for number in range(hours * 6):
+        for copy in range(3 if number > (hours - 20) * 6 else 1):
+            story.put("t", number * 600_000, unique_key=f"U{number}-{copy}", body=bytes(400))
+    store = story.store(tmp_path / "s")
+    sizing, figures = measured(store).sizing, survey(store)
+    assert sizing.days_until_full is not None
+    assert sizing.free_bytes is not None
+    # The free bytes of the disk may change between the two.
+    rate = sizing.free_bytes / sizing.days_until_full
+    free, days = figures.metrics["disk_free_bytes"], figures.days_until_full
+    assert free is not None
+    assert days is not None
+    assert rate == pytest.approx(free / days)
+    # Indexes grow with the log.
+    assert figures.bytes_per_day is not None
+    assert 1.02 * figures.bytes_per_day < rate < 1.5 * figures.bytes_per_day
+    assert sizing.log_bytes_per_day is not None
+    assert (figures.bytes_per_day > 1.2 * sizing.log_bytes_per_day) == (hours == 60)
 
 
 def test_a_store_of_a_moment_has_no_rates(tmp_path: Path) -> None:

@@ -6,31 +6,24 @@ unknown is None, and `Figures.unknown` states the reason.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from reput.base import DAY_MS, Finding, now_ms
-from reput.core import MessageStore, QueueReader, is_light, newest_timestamp
+from reput.base import Finding, now_ms
+from reput.core import MessageStore, newest_timestamp
 from reput.engine.check import proofs_of
-from reput.errors import CorruptMessageError, MessageNotFoundError, ReputError, raise_if_refused
-from reput.io import Disk
-from reput.wings.inspect.api import covered_log
+from reput.errors import ReputError, raise_if_refused
+from reput.wings.inspect.api import (
+    Growth,
+    TopicGrowth,
+    covered_log,
+    days_until_full,
+    disk_usage,
+    growth_of,
+)
 from reput.wings.serve import GroupLag, consumer_lag, group_lags
-
-# A growth rate over a shorter time would be meaningless.
-_LEAST_SPAN_MS = 60_000
-# The sizes of at most this many entries of a queue are read. Of more entries, samples are.
-_MOST_ENTRIES, _SAMPLES = 128, 16
-
-
-class TopicGrowth(NamedTuple):
-    """Bytes per day by which the messages of a topic grow the log; None if its entries cannot be read."""
-
-    topic: str
-    growth_bytes_per_day: float | None
 
 
 class FileProof(NamedTuple):
@@ -45,14 +38,6 @@ class FileProof(NamedTuple):
     age_seconds: float
 
 
-class _Window(NamedTuple):
-    """The newest part of the log: its first physical offset, its bytes and its duration."""
-
-    begin: int
-    size_bytes: int
-    span_ms: int
-
-
 @dataclass(slots=True)
 class Figures:
     """The figures of a store. Unknown figures are None.
@@ -63,7 +48,7 @@ class Figures:
         bytes_per_day: Growth of the log during its last day, or since its beginning if it is younger.
         free_bytes: Free bytes of the log's disk; of several disks, of the fullest one.
         file_bytes: Size of a log file.
-        days_until_full: Days until the disk is full at this rate, if nothing expires.
+        days_until_full: Days until the disk is full if the log and its indexes keep this growth, and nothing expires.
         indexed: Share of the log that IndexFiles cover, from 0 to 1.
         groups: The lag of each consumer group: the largest first, unknown lags last.
         topics: The growth of each topic, the largest first.
@@ -120,6 +105,7 @@ def measure(store: MessageStore) -> Figures:
     """Measure an open store. Raises StoreAccessError."""
     begin, end = store.begin_offset(), store.end_offset()
     files = store.commit_log.files
+    growth: Growth | None = None
     figures = Figures(end - begin, file_bytes=max((file.size for file in files), default=0))
     if end > begin:
         figures.newest_ms = newest_timestamp(store.commit_log, end)
@@ -133,95 +119,34 @@ def measure(store: MessageStore) -> Figures:
         if end <= begin:
             figures.unknown["index_coverage_ratio"] = why
     else:
-        _measure_growth(store, figures, end, figures.newest_ms)
-    _measure_disk(store, figures)
+        growth = growth_of(store, end, figures.newest_ms)
+        _measure_growth(figures, growth)
+    _measure_disk(store, figures, growth)
     _measure_groups(store, figures)
     _measure_proofs(store, figures)
     return figures
 
 
-def _measure_growth(store: MessageStore, figures: Figures, end: int, newest_ms: int) -> None:
-    window = _window(store, end, newest_ms)
-    if window is None:
+def _measure_growth(figures: Figures, growth: Growth | None) -> None:
+    if growth is None:
         figures.unknown["growth_bytes_per_day"] = (
             "the first readable message is less than a minute older than the newest one"
         )
         return
-    figures.bytes_per_day = window.size_bytes * DAY_MS / window.span_ms
-    try:
-        figures.topics = _topics(store, window)
-    except (
-        ReputError
-    ) as error:  # If a database of queues cannot be read, only this figure is unknown.
-        raise_if_refused(error)
-        figures.unknown["topic_growth_bytes_per_day"] = str(error)
+    figures.bytes_per_day, figures.topics = growth.log_bytes_per_day, growth.topics
+    if growth.problem:
+        figures.unknown["topic_growth_bytes_per_day"] = growth.problem
 
 
-def _window(store: MessageStore, end: int, newest_ms: int) -> _Window | None:
-    """Return the newest log files that span at least a day, or else the whole log; None if it spans too little."""
-    files = store.commit_log.files
-    for file in reversed(files):
-        try:
-            first = store.commit_log.get(file.start + file.gap)
-        # The first record of the file is missing or damaged, so use the next older file.
-        except (MessageNotFoundError, CorruptMessageError):
-            continue
-        span_ms = newest_ms - first.store_timestamp
-        if span_ms >= DAY_MS or file is files[0]:
-            is_long = span_ms >= _LEAST_SPAN_MS
-            return _Window(file.start, end - file.start, span_ms) if is_long else None
-    return None
-
-
-def _topics(store: MessageStore, window: _Window) -> tuple[TopicGrowth, ...]:
-    """Return the growth of each topic in the window. Its queues' entries state the sizes of its messages."""
-    sizes, unknown = Counter[str](), set[str]()
-    for topic, queue_id in store.list_queues():
-        if is_light(topic):  # Its messages are those of another topic.
-            continue
-        try:
-            sizes[topic] += _bytes_since(store.queues.queue(topic, queue_id), window.begin)
-        except ReputError as error:
-            raise_if_refused(error)
-            unknown.add(topic)
-    rates = {topic: size * DAY_MS / window.span_ms for topic, size in sizes.most_common()}
-    return tuple(
-        TopicGrowth(topic, None if topic in unknown else rates[topic])
-        for topic in (*rates, *sorted(unknown - rates.keys()))
-    )
-
-
-def _bytes_since(queue: QueueReader, begin: int) -> int:
-    """Return the bytes of a queue's messages from a physical offset on, estimated from samples if they are many."""
-    stop = queue.max_queue_offset()
-    # Most queues of a store with many topics have no new message, and then one entry suffices to show it.
-    if stop <= 0 or queue.entry(stop - 1).physical_offset < begin:
-        return 0
-    first = queue.min_queue_offset(begin)
-    count = stop - first
-    if count <= _MOST_ENTRIES:
-        return sum(entry.size for entry in queue.entries(first, stop))
-    mean = 0.0
-    for sample in range(_SAMPLES):
-        number = first + count * sample // _SAMPLES
-        least, most = queue.span(number)
-        mean += queue.entry(number).size / max(most - least, 1) / _SAMPLES
-    return int(mean * count)
-
-
-def _measure_disk(store: MessageStore, figures: Figures) -> None:
-    if not store.storage.is_local:
+def _measure_disk(store: MessageStore, figures: Figures, growth: Growth | None) -> None:
+    usage = disk_usage(store)
+    if usage is None:
         reason = "a store that is a URL has no disk whose room is known"
         figures.unknown |= dict.fromkeys(("disk_free_bytes", "days_until_full"), reason)
         return
-    # The log may be on other disks than the rest of the store.
-    folders = {Path(file.path).parent for file in store.commit_log.files} | {Path(store.path)}
-    figures.free_bytes = min(Disk().usage(folder)[1] for folder in folders)
-    if not figures.free_bytes:
-        figures.days_until_full = 0.0
-    elif figures.bytes_per_day:
-        figures.days_until_full = figures.free_bytes / figures.bytes_per_day
-    else:
+    figures.free_bytes = usage[1]
+    figures.days_until_full = days_until_full(figures.free_bytes, growth)
+    if figures.days_until_full is None:
         figures.unknown["days_until_full"] = "the growth is unknown"
 
 

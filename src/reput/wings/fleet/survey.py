@@ -24,9 +24,10 @@ from reput.base import (
 from reput.core import ReaderOptions
 from reput.engine.check import check
 from reput.engine.stores import StoreAnswer, StoresReport, open_store
-from reput.wings.fleet.figures import FileProof, TopicGrowth, measure
+from reput.wings.fleet.figures import FileProof, measure
 from reput.wings.fleet.lag import lag_cells
 from reput.wings.fleet.thresholds import Thresholds
+from reput.wings.inspect.api import TopicGrowth
 from reput.wings.serve import GroupLag
 
 _NAME_WIDTH, _FINDING_WIDTH = 48, 100
@@ -54,7 +55,7 @@ class SurveyReport(FindingsReport):
         log_bytes: Bytes from the first message to the end of the log.
         newest_ms: Store time of the newest message, ms since 1970.
         bytes_per_day: Growth of the log during its last day, or since its beginning if it is younger.
-        days_until_full: Days until the disk is full at this rate, if nothing expires.
+        days_until_full: Days until the disk is full if the log and its indexes keep this growth, and nothing expires.
         indexed: Share of the log that IndexFiles cover, from 0 to 1.
         lag: Largest lag of any consumer group, in messages, and the name of this group.
         surveyed_ms: Time of the survey, ms since 1970.

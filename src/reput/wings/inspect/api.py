@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from reput.wings.inspect.inspect_operation import inspect as inspect
     from reput.wings.inspect.measuring.figures import CoveredRange as CoveredRange
     from reput.wings.inspect.measuring.figures import covered_log as covered_log
+    from reput.wings.inspect.measuring.growth import Growth as Growth
+    from reput.wings.inspect.measuring.growth import TopicGrowth as TopicGrowth
+    from reput.wings.inspect.measuring.growth import days_until_full as days_until_full
+    from reput.wings.inspect.measuring.growth import disk_usage as disk_usage
+    from reput.wings.inspect.measuring.growth import growth_of as growth_of
     from reput.wings.inspect.one_file import ConsumeQueue as ConsumeQueue
     from reput.wings.inspect.one_file import IndexFile as IndexFile
     from reput.wings.inspect.report import StoreReport as StoreReport

@@ -126,7 +126,7 @@ def _(store: StoreInspection) -> list[Table]:
 
 @values.register
 def _(log: CommitLogInspection) -> Pairs:
-    end = f"{log.free_bytes:,} bytes free after the last record"
+    end = f"{counted(log.free_bytes, 'byte')} free after the last record"
     yield "size", f"{log.size_bytes:,} bytes ({format_size(log.size_bytes)})"
     yield "offsets", f"{log.begin:,} to {log.end:,}"
     yield "end", f"finished, {end}" if log.finished else f"not finished, {end}"
@@ -135,7 +135,7 @@ def _(log: CommitLogInspection) -> Pairs:
             "torn end",
             "the bytes after the last record are not a record, and no record follows them",
         )
-    yield "messages", f"{log.messages:,} with {log.keys:,} index entries"
+    yield "messages", f"{log.messages:,} with {counted(log.keys, 'index entry', 'index entries')}"
     if log.messages:
         average = (log.end - log.begin) / log.messages
         sizes = f"{log.smallest_bytes:,} to {log.largest_bytes:,} bytes"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from reput.base import Finding, Kind
+from reput.base import Finding, Kind, agreeing, counted
 from reput.core import BATCH_QUEUE, CONSUME_QUEUE, QueueKind
 from reput.format.consume_queue import PRE_BLANK
 from reput.format.file_names import parse_offset_file_name
@@ -138,7 +138,7 @@ def _blocks(
     """
     queue.room, rest = divmod(queue.size_bytes, kind.entry_bytes)
     if rest:
-        detail = f"{rest} bytes at the end are not a whole entry"
+        detail = f"{counted(rest, 'byte')} at the end {agreeing(rest, 'is')} not a whole entry"
         _note(queue, kind, Kind.PARTIAL_QUEUE_ENTRY, queue.room, detail)
     gap: int | None = None
     is_reported = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,17 +29,31 @@ from reput.wings.inspect.measuring.figures import (
     Sizing,
     StoreFigures,
     Timeline,
-    disk_usage,
     index_coverage,
+)
+from reput.wings.inspect.measuring.growth import (
+    LEAST_SPAN_MS,
+    days_until_full,
+    disk_usage,
+    growth_of,
 )
 from reput.wings.inspect.measuring.log_figures import LogFigures
 
 _HASHES = 1 << 31
-# Rates over a shorter time would be meaningless.
-_LEAST_SPAN_MS = 60_000
 _ITEMS_PER_SLOT = 4  # The ratio of the broker's defaults: 20,000,000 items, 5,000,000 slots.
 _LEAST_ITEMS, _MOST_ITEMS = 1_000, 100_000_000
 PARTS = 60
+
+
+class _Times(NamedTuple):
+    """The store time (ms) of the first message, and the newest store time near the log's end; 0 if unknown."""
+
+    begin_ms: int
+    newest_ms: int
+
+    @property
+    def span_ms(self) -> int:
+        return self.newest_ms - self.begin_ms
 
 
 def measure_index_file(file: IndexFileReader) -> IndexFileFigures:
@@ -85,17 +100,21 @@ def sizing_of(
     store: MessageStore,
     log: LogFigures,
     index_files: Sequence[IndexFileFigures],
-    span_ms: int,
+    times: _Times,
+    end: int,
 ) -> Sizing:
-    """Return advice on file sizes, from the average rates of the log, which spans `span_ms` milliseconds."""
+    """Return advice on file sizes, from the average rates of the log."""
     # Item 0 takes space as well, although it is never used.
     used = sum(file_bytes(file.hash_slots, file.entries + 1) for file in index_files)
     of_queues = ENTRY_BYTES * log.messages
     ratio = (log.size_bytes + of_queues + used) / log.size_bytes if log.size_bytes else 1.0
-    used_bytes, free = disk_usage(store)
-    if span_ms < _LEAST_SPAN_MS:
-        return Sizing(None, None, ratio, None, None, None, used_bytes, free, None)
-    keys, size = (count * DAY_MS / span_ms for count in (log.index_entries, log.size_bytes))
+    used_bytes, free = disk_usage(store) or (None, None)
+    # Of a remote store, the disk is unknown, and its queues would take many requests.
+    growth = None if free is None else growth_of(store, end, times.newest_ms)
+    full_days = days_until_full(free, growth)
+    if times.span_ms < LEAST_SPAN_MS:
+        return Sizing(None, None, ratio, None, None, None, used_bytes, free, full_days)
+    keys, size = (count * DAY_MS / times.span_ms for count in (log.index_entries, log.size_bytes))
     items = _rounded_up(min(max(int(keys) + 1, _LEAST_ITEMS), _MOST_ITEMS))
     full = index_files[-1].index_items - 1 if index_files else store.config.index_items - 1
     return Sizing(
@@ -107,7 +126,7 @@ def sizing_of(
         hours_per_index_file=24 * full / keys if keys else None,
         used_bytes=used_bytes,
         free_bytes=free,
-        days_until_full=free / (size * ratio) if free is not None and size else None,
+        days_until_full=full_days,
     )
 
 
@@ -128,10 +147,9 @@ def measure_store(store: MessageStore) -> StoreFigures:
         StoreNotFoundError: a file is missing, and has not expired.
     """
     end = store.end_offset()
-    first_ms, last_ms = _times(store, end)
-    span_ms = max(last_ms - first_ms, 0)
+    times = _times(store, end)
     # The length of a part is rounded up, so that the last message is in the last part and not after it.
-    log = LogFigures(Timeline(first_ms, max(-(-(span_ms + 1) // PARTS), 1), PARTS))
+    log = LogFigures(Timeline(times.begin_ms, max(-(-(times.span_ms + 1) // PARTS), 1), PARTS))
     index_files = _measure(store, log, end)
     queues = log.queues()
     lost_end = store.lost_end(end) or store.lost_end_of_queues(end)
@@ -143,6 +161,7 @@ def measure_store(store: MessageStore) -> StoreFigures:
         inner_batches=log.inner_batches,
         size_bytes=log.size_bytes,
         index_entries=log.index_entries,
+        newest_ms=times.newest_ms,
         timeline=log.timeline,
         topics=log.topics(),
         queues=queues,
@@ -152,7 +171,7 @@ def measure_store(store: MessageStore) -> StoreFigures:
         groups=_groups(store, queues),
         coverage=index_coverage(store),
         index_files=index_files,
-        sizing=sizing_of(store, log, index_files, span_ms),
+        sizing=sizing_of(store, log, index_files, times, end),
         damage=log.damage if lost_end is None else [*log.damage, lost_end],
     )
 
@@ -170,13 +189,13 @@ def _measure(store: MessageStore, log: LogFigures, end: int) -> list[IndexFileFi
         return figures.result()
 
 
-def _times(store: MessageStore, end: int) -> tuple[int, int]:
-    """Return the store time (ms) of the first message, and the newest store time near the log's end; 0 if unknown."""
+def _times(store: MessageStore, end: int) -> _Times:
     last = newest_timestamp(store.commit_log, end) or 0
     try:
-        return store.get(store.commit_log.first_offset).store_timestamp, last
+        first = store.get(store.commit_log.first_offset).store_timestamp
     except StoreError:  # The log is empty, or begins with damage.
-        return last, last
+        first = last
+    return _Times(first, max(first, last))
 
 
 def _groups(store: MessageStore, queues: list[QueueFigures]) -> list[GroupFigures]:

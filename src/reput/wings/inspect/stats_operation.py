@@ -96,9 +96,8 @@ def figure_lines(figures: StoreFigures) -> Iterator[str]:
         yield f"The figures are incomplete: {lost} of the log could not be read, and are not counted."
     line = figures.timeline
     if figures.messages:
-        end = line.begin_ms + line.parts * line.part_ms
         yield (
-            f"stored from {format_time(line.begin_ms)} to {format_time(end)}, "
+            f"stored from {format_time(line.begin_ms)} to {format_time(figures.newest_ms)}, "
             f"{format_duration(line.part_ms)} per column below"
         )
     yield from _topic_lines(figures)
@@ -217,6 +216,6 @@ def _sizing(figures: StoreFigures) -> Iterator[str]:
         )
     if sizing.free_bytes is not None and sizing.days_until_full is not None:
         yield (
-            f"{format_size(sizing.free_bytes)} are free: at this rate the disk is full in "
+            f"{format_size(sizing.free_bytes)} are free: at the growth of the log's last day, the disk is full in "
             f"{format_days(sizing.days_until_full)} days if nothing expires."
         )

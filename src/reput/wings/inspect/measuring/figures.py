@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from reput.base import Finding
 from reput.core import Basis, MessageStore, Segment
-from reput.errors import StoreAccessError
-from reput.io import LOCAL, Disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +158,8 @@ class Sizing:
         index_items, hash_slots: Sizes with which one IndexFile has room for the keys of one day.
         hours_per_index_file: Hours until an IndexFile of the store's current sizes is full.
         used_bytes, free_bytes: Bytes of the store's disk; None if the store is not local.
-        days_until_full: Days until the disk is full if the store keeps its average rate and nothing expires.
+        days_until_full: Days until the disk is full if the log and its indexes keep the growth of the log's last day,
+            and nothing expires.
     """
 
     keys_per_day: float | None
@@ -182,6 +180,7 @@ class StoreFigures:
     Attributes:
         messages: Number of records; an inner batch (5.x) is one record, however many messages it holds.
         inner_batches: Number of inner batches among these records.
+        newest_ms: Store time of the newest message.
     """
 
     store: str
@@ -191,6 +190,7 @@ class StoreFigures:
     inner_batches: int
     size_bytes: int
     index_entries: int
+    newest_ms: int
     timeline: Timeline
     topics: list[TopicFigures]
     queues: list[QueueFigures]
@@ -249,13 +249,3 @@ def covered_log(segments: Iterable[Segment], log_end: int) -> list[CoveredRange]
             begin = ranges.pop().begin
         ranges.append(CoveredRange(begin, stop, basis))
     return ranges
-
-
-def disk_usage(store: MessageStore) -> tuple[int, int] | tuple[None, None]:
-    """Return the used and the free bytes of the store's disk; (None, None) if the store is not local."""
-    if store.storage is not LOCAL and not store.storage.is_local:
-        return None, None
-    try:
-        return Disk().usage(Path(store.path))
-    except StoreAccessError:
-        return None, None

@@ -9,6 +9,7 @@ import jinja2
 
 from reput import __version__
 from reput.base import (
+    counted,
     format_days,
     format_duration,
     format_size,
@@ -44,6 +45,7 @@ def _environment() -> jinja2.Environment:
     )
     filters: dict[str, Callable[..., str]] = {
         "count": lambda count: f"{count:,}",
+        "counted": counted,
         "days": format_days,
         "duration": format_duration,
         "name": lambda text: one_line(text, _NAME_WIDTH) or "(empty)",
