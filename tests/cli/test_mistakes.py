@@ -128,7 +128,6 @@ serve STORE --workers 0                         | is not in the range
 state lags STORE                                | Did you mean 'lag'?
 state timer STORE STORE                         | extra argument
 state tiered STORE --key k                      | need --topic
-state compacted STORE                           | has no compaction logs
 fleet STORE --format nagois                     | 'nagios', 'prometheus'
 report STORE                                    | Missing option '--output'
 help nothing                                    | no command or topic 'nothing'
@@ -178,7 +177,6 @@ erase STORE --topic orders --output STORE/copy  | lies in the store STORE; name 
 erase STORE --query 'a ==' --plan               | SQL filter: expected a property
 restore keys.csv dest                           | keys.csv
 state lag STORE --group ''                      | --group is empty
-state timer STORE                               | has no timerlog/
 state timer STORE --key                         | Option '--key' requires an argument
 serve STORE --http 127.0.0.1:0 --http-users no.toml --listen 127.0.0.1:0 | --http-users no.toml: no such file
 compact-table nope                              | contains no table

@@ -92,6 +92,7 @@ def test_the_command(store: GoldenStore) -> None:
 
 def test_a_store_without_them(golden: Golden) -> None:
     ran = run("state", "compacted", golden("five_batch").path)
+    assert ran.code == NOT_FOUND
     assert "has no compaction logs" in ran.err
 
 

@@ -1,6 +1,7 @@
 """The timer log: every unit belongs to a waiting message, and states when it is due."""
 
 import json
+import shutil
 import struct
 from collections import Counter
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.golden.tables import read_named
+from tests.small import SMALL_16K
 
 Golden = Callable[[str], GoldenStore]
 
@@ -133,6 +135,32 @@ def test_a_store_without_a_timer_says_so(golden: Golden) -> None:
         pytest.raises(StoreNotFoundError, match="has no timerlog/"),
     ):
         TimerLog(opened)
+
+
+def test_a_store_without_a_timer_has_no_message_that_waits(golden: Golden, tmp_path: Path) -> None:
+    store = golden("orders").path
+    ran = run("state", "timer", store)
+    assert (ran.code, ran.err) == (NOT_FOUND, "")
+    assert ran.lines[0].startswith(f"No message: {store} has no timer log (timerlog/), and no")
+    assert run("state", "timer", store, "--format", "jsonl").out == ""
+    levels = "Messages with a delay level are in SCHEDULE_TOPIC_XXXX."
+    assert levels not in ran.out
+    with reput.open_store(tmp_path / "levels", mode="rw", config=SMALL_16K) as opened:
+        opened.put(reput.Message("SCHEDULE_TOPIC_XXXX", b"body"))
+    assert levels in run("state", "timer", tmp_path / "levels").out
+
+
+@pytest.mark.parametrize("name", ["five_default", "five_timer"])
+def test_messages_of_a_timer_that_is_not_there_are_counted(
+    golden: Golden, tmp_path: Path, name: str
+) -> None:
+    store = copy_store(golden(name).path, tmp_path / "store")
+    shutil.rmtree(store / "timerlog", ignore_errors=True)
+    topics = [row.topic for row in golden(name).messages]
+    ran = run("state", "timer", store)
+    assert ran.code == DAMAGED
+    count = topics.count("rmq_sys_wheel_timer")
+    assert f"{count} messages are in rmq_sys_wheel_timer, which no timer has read" in ran.err
 
 
 def test_messages_that_the_log_has_lost_are_lost_and_a_finding(

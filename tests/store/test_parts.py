@@ -32,7 +32,7 @@ def test_parts_of_golden_stores(
     assert (parts.version, parts.log, parts.queues) == (version, log, queues)
     assert parts.findings == []
     printed = run("inspect", golden(name).path).out
-    assert f"RocketMQ {version}" in printed
+    assert f"RocketMQ {parts.release}" in printed
     assert (f"queues in {', '.join(queues)}" in printed) == (name != "basic")
 
 
@@ -73,3 +73,19 @@ def test_folders_show_the_release(
         (tmp_path / folder).mkdir(parents=True)
     parts = parts_of(str(tmp_path), LOCAL)
     assert (parts.release, parts.shown_by, parts.findings) == (release, shown_by, [])
+
+
+def test_queues_in_rocksdb_show_the_release(tmp_path: Path) -> None:
+    folder = tmp_path / "consumequeue"
+    for path in (tmp_path / "commitlog", folder):
+        path.mkdir()
+    (folder / "CURRENT").touch()
+    parts = parts_of(str(tmp_path), LOCAL)
+    assert (parts.release, parts.shown_by) == ("5.2 or later", "consumequeue")
+    # A broker of 5.3.1 was the first to write queues into both (rocksdbCQDoubleWriteEnable).
+    (folder / "TopicA" / "0").mkdir(parents=True)
+    parts = parts_of(str(tmp_path), LOCAL)
+    assert (parts.release, parts.shown_by) == ("5.3.1 or later", "consumequeue")
+    assert parts.least_version == "5.3"
+    (tmp_path / "RocksDBMessageStore").mkdir()
+    assert parts_of(str(tmp_path), LOCAL).release == "5.4 or later"

@@ -80,6 +80,8 @@ _SINCE = {
     os.path.join(CONFIG_FOLDER, ROCKSDB_SINGLE_FOLDER): "5.5",
 }
 """The release in which a broker first wrote a folder."""
+_DATABASE_SINCE, _BOTH_SINCE = "5.2", "5.3.1"
+"""The release in which a broker first wrote queues into a database in consumequeue/, and beside queues in files."""
 
 
 @dataclass(slots=True)
@@ -161,13 +163,16 @@ def _infer_release(parts: StoreParts, store: str, storage: Storage) -> None:
     if storage.entry(os.path.join(store, _HALF_MESSAGES)) is not None:
         parts.version = "5.x"
         names.append(_HALF_MESSAGES)
+    since = dict(_SINCE)
     if "RocksDB" in parts.queues:
         names.append(CONSUME_QUEUE_FOLDER)
+        has_files = "ConsumeQueue files" in parts.queues
+        since[CONSUME_QUEUE_FOLDER] = _BOTH_SINCE if has_files else _DATABASE_SINCE
     parts.release = parts.version
     if parts.version == "5.x" and names:
-        parts.shown_by = max(names, key=lambda name: _SINCE.get(name, ""))
-        if parts.shown_by in _SINCE:
-            parts.release = f"{_SINCE[parts.shown_by]} or later"
+        parts.shown_by = max(names, key=lambda name: since.get(name, ""))
+        if parts.shown_by in since:
+            parts.release = f"{since[parts.shown_by]} or later"
 
 
 def _queues(store: str, storage: Storage, names: Collection[str]) -> Iterator[str]:

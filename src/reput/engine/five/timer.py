@@ -88,6 +88,8 @@ class Timers:
     """The timer messages of an open store: those of its timer log, and those of its databases.
 
     Attributes:
+        exists: whether the store has a timer log, or a database that may have timers
+        unread: number of messages in the timer's topic, if no timer exists
         damage: unreadable parts; complete after the iteration
     """
 
@@ -96,7 +98,6 @@ class Timers:
 
         Raises:
             MissingExtraError: The timers are in RocksDB, and rocksdict is not installed.
-            StoreNotFoundError: The store has no timers.
             StoreAccessError: A folder cannot be read.
         """
         facts = facts_of(store.path, storage=store.storage)
@@ -105,9 +106,11 @@ class Timers:
         ]
         if store.storage.entry(os.path.join(store.path, TIMER_LOG_FOLDER)) is not None:
             self._parts.insert(0, TimerLog(store))
-        if not self._parts:
-            raise StoreNotFoundError(
-                f"{store.path}: has no {TIMER_LOG_FOLDER}/, and no timers in RocksDB"
+        self.exists = bool(self._parts)
+        self.unread = 0
+        if not self.exists and TIMER_TOPIC in store.queues.topics():
+            self.unread = store.max_queue_offset(TIMER_TOPIC, 0) - store.min_queue_offset(
+                TIMER_TOPIC, 0
             )
         self.damage: list[Finding] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from operator import attrgetter
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from reput.base import Finding, format_time, one_line
+from reput.base import Finding, counted, format_time, one_line, printable
 from reput.cli import (
     DAMAGED,
     FOUND,
@@ -35,7 +36,8 @@ from reput.cli import (
 )
 from reput.engine.five import LOST, WAITING, CompactedLog, TieredStore, Timers, compacted_queues
 from reput.engine.stores import over_stores
-from reput.errors import StoreNotFoundError, UsageError
+from reput.errors import UsageError
+from reput.format.properties import SCHEDULE_TOPIC, TIMER_TOPIC
 from reput.wings.fleet.faults import broker_faults
 from reput.wings.fleet.lag import lag, lag_lines
 from reput.wings.serve import PoppedMessages, open_transactions
@@ -258,11 +260,12 @@ def _timer(store: str, take_all: bool, key: str | None, layout: str, **opening: 
     offset and physical offset belong to the record in the topic rmq_sys_wheel_timer. A message that waits
     but that the log no longer has is `lost`.
 
-    Exits with 1 if no message waits or has the --key, and with 3 if a part of the timer log could not be read, or
-    messages are lost.
+    Exits with 1 if no message waits or has the --key, and with 3 if a part of the timer log could not be read, messages
+    are lost, or the store has messages of timers but neither a timer log nor a database.
     """
     with open_from(store, **opening) as reader:
         timers = Timers(reader)
+        has_levels = not timers.exists and SCHEDULE_TOPIC in reader.queues.topics()
         units = [
             timed
             for timed in timers
@@ -271,8 +274,19 @@ def _timer(store: str, take_all: bool, key: str | None, layout: str, **opening: 
         ]
     units.sort(key=lambda timed: timed.unit.due)
     nothing = "No message in the timer." if take_all else "No message waits."
-    nothing = nothing if key is None else "No message in the timer has this key."
+    if key is not None:
+        nothing = "No message in the timer has this key."
+    if not timers.exists:
+        levels = f" Messages with a delay level are in {SCHEDULE_TOPIC}." if has_levels else ""
+        place = printable(store)
+        nothing = f"No message: {place} has no timer log (timerlog/), and no timers in RocksDB.{levels}"
     _print_list(_TIMED, units, layout, nothing)
+    if timers.unread:
+        warn(
+            f"{store}: {counted(timers.unread, 'message', verb='is')} in {TIMER_TOPIC}, which no timer has read, or "
+            f"whose timer is lost; to list them: reput tail {shlex.quote(store)} --topic {TIMER_TOPIC}"
+        )
+        return DAMAGED
     return _exit_code(units, timers.damage)
 
 
@@ -405,7 +419,7 @@ def _compacted(
     with open_from(store, **opening) as reader:
         queues = compacted_queues(reader.path, reader.storage)
         if not queues:
-            raise StoreNotFoundError(f"{reader.path}: has no compaction logs (compaction/)")
+            warn(f"{reader.path}: has no compaction logs (compaction/)")
         for queue in queues:
             if topic not in (None, queue.topic) or queue_id not in (None, queue.queue_id):
                 continue
