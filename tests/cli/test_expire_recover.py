@@ -96,6 +96,20 @@ def test_recover_a_store_that_is_in_order(store: Path) -> None:
     check_store(store, CONFIG)
 
 
+def test_recover_states_what_it_did_not_read(store: Path) -> None:
+    first = min((store / "commitlog").iterdir())
+    with first.open("r+b") as file:
+        file.seek(4)
+        file.write(b"damage")
+    ran = reput("recover", store)
+    assert ran.code == 0
+    read_from = ran.lines[1].split()[-2]
+    assert read_from != "0"
+    command = f"reput check {store}"
+    assert f"  not read      {read_from} bytes; to find damage there: {command}" in ran.lines
+    assert reput("check", store).code == DAMAGED
+
+
 def test_recover_a_store_without_indexes(store: Path) -> None:
     (store / "abort").touch()
     for path in (store / "index").iterdir():
@@ -128,6 +142,7 @@ def test_recover_a_log_that_is_cut_short(store: Path) -> None:
     ran = reput("recover", store, "--as-broker")
     assert ran.code == DAMAGED
     assert f"  CommitLog     0 to {cut:,}, read from 0 on" in ran.lines
+    assert "not read" not in ran.out
     assert any(line.startswith("  copy") for line in ran.lines)
     assert check_store(store, CONFIG).end_offset == cut
     assert reput("recover", store).code == 0

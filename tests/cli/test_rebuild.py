@@ -3,7 +3,6 @@
 import fcntl
 import io
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,16 +32,16 @@ def contents(folder: Path) -> list[tuple[str, bytes]]:
 
 @pytest.mark.every_case
 @pytest.mark.parametrize(
-    ("options", "said"),
+    "options",
     [
-        ((), ""),
-        (("--runner", "processes"), r"Runs in \d+ processes of this machine\.\n"),
-        pytest.param(("--master", "local[2]"), "", marks=pytest.mark.slow),
+        (),
+        ("--runner", "processes"),
+        pytest.param(("--master", "local[2]"), marks=pytest.mark.slow),
     ],
     ids=["default", "processes", "spark"],
 )
 def test_a_lost_index_and_lost_queues_come_back_with_the_brokers_bytes(
-    golden: Golden, tmp_path: Path, options: tuple[str, ...], said: str
+    golden: Golden, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     broker = golden("orders").path
     store = copy_store(broker, tmp_path / "store")
@@ -54,7 +53,7 @@ def test_a_lost_index_and_lost_queues_come_back_with_the_brokers_bytes(
     )
     ran = reput_process("rebuild", store, "--broker-config", config, *options)
     assert ran.code == FOUND
-    assert re.fullmatch(said, ran.err), ran.err
+    assert ran.err == ""
     for folder in ("index", "consumequeue"):
         assert contents(store / folder) == contents(broker / folder)
     assert ran.lines[0].startswith(f"Rebuilt {store} in ")
@@ -79,8 +78,7 @@ def test_every_option_and_a_damaged_log(golden: Golden, tmp_path: Path) -> None:
         "--runner", "processes", "--salvage", "--format", "json",
     )  # fmt: skip
     assert ran.code == DAMAGED
-    said, damage = ran.err.splitlines()
-    assert said.startswith("Runs in ")
+    damage = one_line(ran)
     assert damage.startswith(f"reput: {log}: offset 53821: 277 bytes lost: ")
     report = json.loads(ran.out)
     assert (report["messages"], report["index_files"]) == (19621, 15)

@@ -125,6 +125,10 @@ def test_a_second_run_continues_without_a_rebuild(tmp_path: Path) -> None:
         log.write_to(MADE.offsets[400])
         second.until(MADE.offsets[400])
     assert (first.called, second.called) == (["rebuilt"], ["resumed"])
+    # A rebuild, or an earlier run, has indexed the others.
+    assert first.report is not None
+    assert second.report is not None
+    assert (first.report.messages in (0, 100), second.report.messages) == (True, 200)
     assert_as_rebuilt(log, tmp_path / "out", CONFIG)
 
 

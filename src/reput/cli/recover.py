@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -41,8 +42,9 @@ def command(
     If readable messages follow the damage, nothing is changed, unless a power cut explains the damage. reput repair
     --salvage keeps these messages. With --as-broker they are removed, and STORE/reput.cut gets a copy.
 
-    Damage in older files of the CommitLog is only reported: all entries keep their queue offsets, also the entries of
-    unreadable messages. If a message in the checked files has no entry and a wrong queue offset, nothing is changed.
+    Older files of the CommitLog are read only if the indexes must be compared with them. A line states how much was not
+    read; reput check reads all. Damage there is only reported: all entries keep their queue offsets, also the entries
+    of unreadable messages. If a message in the checked files has no entry and a wrong queue offset, nothing is changed.
     In this case, repair the store with reput repair.
 
     Stop the broker first: a store has one owner at a time. Missing files are created in the sizes
@@ -75,20 +77,29 @@ def _as_json(report: RecoveryReport, seconds: float) -> dict[str, object]:
 def _text(store: str, report: RecoveryReport, seconds: float) -> str:
     how = "was shut down cleanly" if report.is_clean else "was not shut down cleanly"
     lines = [f"{printable(store)} {how}; recovered in {seconds:,.1f} s"]
-    return "\n".join([*lines, *(f"  {label:<13} {value}" for label, value in _rows(report))])
+    return "\n".join([*lines, *(f"  {label:<13} {value}" for label, value in _rows(store, report))])
 
 
-def _rows(report: RecoveryReport) -> Iterator[tuple[str, str]]:
+def _rows(store: str, report: RecoveryReport) -> Iterator[tuple[str, str]]:
     end = report.log_end
     read = _from("read", report.checked_from, end, "nothing read")
     yield "CommitLog", f"{report.log_begin:,} to {end:,}, {read}"
+    # The comparison of the indexes also reads records, and reports those that it cannot read.
+    unread_bytes = min(report.checked_from, report.compared_from, end) - report.log_begin
+    if unread_bytes > 0:
+        command = f"reput check {shlex.quote(store)}"
+        unread = counted(unread_bytes, "byte")
+        yield "not read", f"{unread}; to find damage there: {command}"
     # A broker preallocates the next log file. Count deleted empty files separately, because nothing was lost with them.
     empty = len(report.empty_files)
     files = len(report.deleted_files) - empty
     unused = f"; {empty:,} preallocated deleted" if empty else ""
     yield "cut off", f"{counted(report.truncated_bytes, 'byte')}, {counted(files, 'file')}{unused}"
     if report.kept:
-        yield "copy", f"{report.kept_messages:,} readable messages in {printable(report.kept)}"
+        yield (
+            "copy",
+            f"{counted(report.kept_messages, 'readable message')} in {printable(report.kept)}",
+        )
     if report.queues_end > end:
         text = f"ConsumeQueues have entries for messages up to {report.queues_end:,}"
         yield "missing", f"{text}; the CommitLog ends before them"
@@ -109,7 +120,7 @@ def _rows(report: RecoveryReport) -> Iterator[tuple[str, str]]:
         size = sum(finding.length for finding in report.damage)
         yield (
             "damage",
-            f"{counted(len(report.damage), 'place')}, {size:,} bytes of the CommitLog cannot be read",
+            f"{counted(len(report.damage), 'place')}, {counted(size, 'byte')} of the CommitLog cannot be read",
         )
     if report.expired_unindexed is not None:
         yield "lost", printable(str(report.expired_unindexed))

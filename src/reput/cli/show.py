@@ -257,7 +257,8 @@ def message_text(message: MessageExt) -> Text:
     if body.lines:
         view.append(f"\n{body.lines}")
     if body.unshown_bytes:
-        view.append(f"\n… {body.unshown_bytes:,} more bytes; --body-only writes all stored bytes")
+        more = counted(body.unshown_bytes, "more byte")
+        view.append(f"\n… {more}; --body-only writes all stored bytes")
     return view
 
 
@@ -342,7 +343,7 @@ def _moment(timestamp_ms: int, host: str) -> str:
 
 
 def _size(message: MessageExt, sent: SentBody) -> str:
-    size = f"{len(message.body):,} bytes"
+    size = counted(len(message.body), "byte")
     if not is_compressed(message.sys_flag):
         return size
     return f"{size} compressed" + (f", {len(sent.data):,} sent" if sent.was_compressed else "")

@@ -262,7 +262,7 @@ def coverage_in_words(coverage: Coverage) -> Iterator[str]:
     if archived:
         ways.append(f"through {counted(archived, 'index', 'indexes')} of the archive")
     if coverage.scanned_bytes or not ways:
-        ways.append(f"{coverage.scanned_bytes:,} bytes message by message")
+        ways.append(f"{counted(coverage.scanned_bytes, 'byte')} message by message")
     log = coverage.log
     yield f"Searched the CommitLog from {log.start:,} to {log.stop:,}, {' and '.join(ways)}."
     if coverage.inner_messages is not None:
@@ -270,7 +270,7 @@ def coverage_in_words(coverage: Coverage) -> Iterator[str]:
         yield f"Compared {count}, whose keys a broker's index lacks, by scanning for them."
     yield from (f"Not used: {problem}" for problem in coverage.problems)
     if coverage.unreadable:
-        lost = f"{coverage.unreadable_bytes:,} bytes could not be read"
+        lost = f"{counted(coverage.unreadable_bytes, 'byte')} could not be read"
         yield f"{lost}: messages in it are missing from this answer."
     yield from coverage.notes
 

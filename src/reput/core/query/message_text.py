@@ -49,11 +49,15 @@ def body_preview(message: MessageExt, limit: int, charset: str = _UTF_8) -> str:
     except UnicodeDecodeError as error:
         # An invalid byte among the last 3 may belong to a character that was cut in the middle.
         if is_whole or error.start < len(beginning) - 3:
-            return f"<{len(message.body):,} bytes>"
+            return _size_of(message)
         text = beginning[: error.start].decode(charset, "replace")
     except UnicodeError:  # Some codecs raise it without a position.
-        return f"<{len(message.body):,} bytes>"
+        return _size_of(message)
     return one_line(text, limit)
+
+
+def _size_of(message: MessageExt) -> str:
+    return f"<{counted(len(message.body), 'byte')}>"
 
 
 def _batch_preview(message: MessageExt, limit: int, charset: str) -> str | None:

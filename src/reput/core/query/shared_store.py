@@ -12,7 +12,7 @@ from os import PathLike, fspath
 from threading import Lock
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, Unpack
 
-from reput.base import StoreConfig, format_time
+from reput.base import StoreConfig, counted, format_time
 from reput.core.query.answers import PulledRecords, PullResult, UnreadableMessages
 from reput.core.query.compat import KnownEnd
 from reput.core.query.message_store import MessageStore
@@ -280,6 +280,6 @@ class UnreadableRanges:
             self._unlogged += 1
             return None
         self._lines -= 1
-        further = f" (and {self._unlogged:,} further ranges)" if self._unlogged else ""
+        further = f" (and {counted(self._unlogged, 'further range')})" if self._unlogged else ""
         self._unlogged = 0
         return f"{self._path}: {messages}{further}"

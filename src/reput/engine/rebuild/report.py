@@ -109,9 +109,7 @@ def _damage_in_words(report: RebuildReport) -> str:
     if not report.damage:
         return "none"
     lost = sum(damage.length for damage in report.damage)
-    return (
-        f"{counted(len(report.damage), 'place')}, {lost:,} bytes of the CommitLog could not be read"
-    )
+    return f"{counted(len(report.damage), 'place')}, {counted(lost, 'byte')} of the CommitLog could not be read"
 
 
 def damage_lines(damage: Sequence[Finding]) -> Iterator[str]:
@@ -119,7 +117,7 @@ def damage_lines(damage: Sequence[Finding]) -> Iterator[str]:
     for finding in damage[:_MOST_DAMAGE_LINES]:
         yield printable(str(finding))
     if len(damage) > _MOST_DAMAGE_LINES:
-        yield f"… and {len(damage) - _MOST_DAMAGE_LINES:,} more damaged places"
+        yield f"… and {counted(len(damage) - _MOST_DAMAGE_LINES, 'more damaged place')}"
 
 
 @dataclass(slots=True, repr=False)
@@ -130,8 +128,8 @@ class FollowReport(Report):
     log_begin       present beginning of the followed log
     compared_from   offset from which the run compared the indexes with the log when it started
     position        offset before which the indexes have every message
-    messages, keys  numbers of messages and keys that the run indexed. A few of the messages may have been indexed
-                    before, and were indexed again when the run started
+    messages, keys  numbers of messages and keys that the run indexed first. Those that its start indexed again are not
+                    counted
     expired_files   number of deleted files of the indexes, whose messages have expired
     """
 
@@ -158,9 +156,10 @@ class FollowReport(Report):
             f"{counted(self.messages, 'message')}, {counted(self.keys, 'key')} since the start."
         )
         if self.expired_files:
+            files = counted(self.expired_files, "file")
             yield (
-                f"The CommitLog begins at {self.log_begin:,} now: {self.expired_files:,} index "
-                f"files covered only expired messages and were deleted."
+                f"The CommitLog begins at {self.log_begin:,} now: deleted {files} of the indexes with only expired "
+                "messages."
             )
         yield from (f"Note: {printable(note)}" for note in self.notes)
 

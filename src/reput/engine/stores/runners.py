@@ -29,12 +29,10 @@ class Chosen(NamedTuple):
         runner: "auto", "serial" (this process), "processes" (of this machine), "spark" (a new session), or a
             SparkSession.
         master: The Spark master of a new session; "local[*]" if None.
-        announce: Called with a line that names the runner, if users might not expect it.
     """
 
     runner: Any = "auto"
     master: str | None = None
-    announce: Callable[[str], None] = lambda line: None
 
     @classmethod
     def of(cls, runner: Any) -> Chosen:
@@ -155,6 +153,4 @@ def local_runner(
         yield AnchoredRunner(SerialRunner())
     else:
         with base.ProcessRunner(processes, prepare) as runner:
-            spark = "" if has_spark() else f"; for Spark: {INSTALL_SPARK}"
-            choice.announce(f"Runs in {runner.parallelism} processes of this machine{spark}.")
             yield AnchoredRunner(runner)

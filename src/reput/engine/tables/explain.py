@@ -21,7 +21,7 @@ def plan_lines(plan: ReadPlan, whole_bytes: int) -> Iterator[str]:
 
     `whole_bytes` are the bytes of all log files.
     """
-    yield f"to read: {plan.log_bytes:,} of {whole_bytes:,} bytes of log"
+    yield f"to read: {plan.log_bytes:,} of {counted(whole_bytes, 'byte')} of log"
     found = [task.part for task in plan.tasks if task.part.found is not None]
     queued = [task.part for task in plan.tasks if task.part.by_queue]
     scanned = [
@@ -30,13 +30,14 @@ def plan_lines(plan: ReadPlan, whole_bytes: int) -> Iterator[str]:
     if found:
         count = sum(len(part.found) for part in found if part.found is not None)
         size = sum(part.log_bytes for part in found)
-        yield f"  {counted(count, 'message')} of {size:,} bytes that IndexFiles name"
+        yield f"  {counted(count, 'message')} of {counted(size, 'byte')} that IndexFiles name"
     if queued:
         size = sum(part.log_bytes for part in queued)
-        yield f"  at most {size:,} bytes, of which the ConsumeQueues name the messages to read"
+        most = counted(size, "byte")
+        yield f"  at most {most}, of which the ConsumeQueues name the messages to read"
     if scanned:
         size = sum(part.log_bytes for part in scanned)
-        yield f"  {size:,} bytes in {counted(len(scanned), 'range')} that are scanned"
+        yield f"  {counted(size, 'byte')} to scan, in {counted(len(scanned), 'range')}"
     yield from plan.notes
     for missing in plan.missing:
         yield str(missing.lost)

@@ -303,7 +303,7 @@ def _plan_source(
 def _note(plan: ReadPlan, source: LogListing, before: int, after: int, why: str) -> None:
     if after < before:
         plan.notes.append(
-            f"{source.name}: {before - after} of {before} files skipped, excluded by {why}"
+            f"{source.name}: {before - after} of {counted(before, 'file')} skipped, excluded by {why}"
         )
 
 

@@ -122,9 +122,10 @@ class VerifyReport(Report):
             yield f"Verified {printable(self.archive)}: the message is unchanged"
             yield from self.message.lines()
             return
-        yield f"Verified {printable(self.archive)}: {self.objects:,} objects, {format_size(self.read_bytes)}"
+        yield f"Verified {printable(self.archive)}: {counted(self.objects, 'object')}, {format_size(self.read_bytes)}"
         if not self.problems:
-            yield f"  all {self.files:,} log files and their indexes are unchanged"
+            files = counted(self.files, "log file")
+            yield f"  unchanged: {files} and {agreeing(self.files, 'its')} indexes"
         for problem in self.problems:
             yield f"damage: {printable(problem)}"
         if self.unused:

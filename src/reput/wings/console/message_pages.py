@@ -10,14 +10,14 @@ from fnmatch import fnmatchcase
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reput.base import indented, printable
+from reput.base import agreeing, counted, indented, printable
 from reput.core import BodyText, MessageStore, SharedStore, body_hex, body_text, coverage_in_words
 from reput.errors import MessageNotFoundError, ReputError, StoreError
 from reput.format.bodies import pieces_of, sent_body, sent_pieces
 from reput.format.commit_log import MessageExt
 from reput.wings.console.arguments import text
 from reput.wings.console.downloads import attachment
-from reput.wings.console.rendering import Views, number
+from reput.wings.console.rendering import Views
 from reput.wings.console.users import Permission, demand, may
 from reput.wings.inspect.api import Life, trace_life
 from reput.wings.lakes import BodyDecoder, json_text_of
@@ -142,7 +142,9 @@ class MessagePages:
         ranges = [line for search in life.searched for line in coverage_in_words(search.coverage)]
         if len(stores) > 1:
             total = sum(search.coverage.log.size_bytes for search in life.searched)
-            ranges = [f"Searched {number(total)} bytes of log in {number(len(stores))} stores."]
+            ranges = [
+                f"Searched {counted(total, 'byte')} of log in {counted(len(stores), 'store')}."
+            ]
         return await self._views.page(
             request, "trace.html", view="trace", q=q, store=q["store"], life=life, covered=ranges,
             gaps=[_gap(event.gap_ms) for event in life.events],
@@ -207,8 +209,8 @@ def _missing(life: Life) -> list[str]:
             reasons.append("There are more messages with this key; only the newest were followed.")
         if search.unread:
             reasons.append(
-                f"{number(search.unread)} messages of retry, dead letter, schedule and op queues were not read, "
-                "because there are too many."
+                f"{counted(search.unread, 'message')} of retry, dead letter, schedule and op queues "
+                f"{agreeing(search.unread, 'was')} not read, because there are too many."
             )
     return reasons
 

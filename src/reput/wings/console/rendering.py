@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from reput import __version__
-from reput.base import format_duration, format_time, one_line, printable
+from reput.base import counted, format_duration, format_time, one_line, printable
 from reput.core import SharedStore
 from reput.format.commit_log import MessageExt
 from reput.wings.console.arguments import Failure, text
@@ -26,7 +26,7 @@ from reput.wings.console.users import may
 FLUSH = "<!---->"
 """A mark in templates: the output up to it may be sent to the browser."""
 _TEMPLATES = Path(__file__).parent / "templates"
-_UNITS = ("bytes", "KB", "MB", "GB", "TB")
+_UNITS = ("byte", "KB", "MB", "GB", "TB")
 _CONTENT_KINDS = (
     ("text", "Text"), ("regex", "Regular expression"), ("json", "JSON path"), ("property", "Property"),
 )  # fmt: skip
@@ -48,7 +48,7 @@ def environment() -> Environment:
     jinja.filters.update(
         number=number, size=size, moment=moment, duration=format_duration, visible=visible,
         line=one_line, rows=rows, query=query, segment=segment, json_markup=json_markup,
-        spark=spark, exact=exact,
+        spark=spark, exact=exact, counted=counted,
     )  # fmt: skip
     jinja.globals["FLUSH"] = Markup(FLUSH)
     jinja.globals["content_kinds"] = _CONTENT_KINDS
@@ -78,7 +78,9 @@ def size(value: float) -> str:
         if abs(value) < 1_000 or unit == _UNITS[-1]:
             break
         value /= 1_000
-    return f"{value:,.0f} {unit}" if unit == "bytes" or value >= 100 else f"{value:.1f} {unit}"
+    if unit == "byte":
+        return counted(round(value), unit)
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
 
 
 def moment(timestamp_ms: int) -> Markup:

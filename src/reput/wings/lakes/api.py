@@ -119,7 +119,7 @@ def export(
         "catalog": catalog, "table": table, "catalog_properties": catalog_properties or None,
     }  # fmt: skip
     if to == "jsonl":
-        is_automatic = Chosen.of(runner)[:2] == Chosen()[:2]
+        is_automatic = Chosen.of(runner) == Chosen()
         refused = {
             **options, **settings.only_for_tables(), "dry_run": dry_run or None,
             "runner": None if is_automatic else runner,

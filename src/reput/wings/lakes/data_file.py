@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from reput.base import counted
 from reput.io import DISK, Parquet
 from reput.kernels.checksum import body_crcs
 from reput.wings.lakes.partitions import PartitionValues
@@ -59,7 +60,8 @@ class RowTally:
 
     def __str__(self) -> str:
         crcs = "-" if self.body_crcs is None else f"{self.body_crcs:016x}"
-        return f"{self.rows} messages of {self.size_bytes} bytes, body CRCs {crcs}"
+        size = "-" if self.size_bytes is None else counted(self.size_bytes, "byte")
+        return f"{counted(self.rows, 'message')} of {size}, body CRCs {crcs}"
 
 
 def tally_of(batch: pa.RecordBatch) -> RowTally:

@@ -245,8 +245,15 @@ class Follower:
         # Queues and index may end at different messages. Repeat dispatch from the earlier message. Writers skip
         # existing entries.
         again_until = max(recovery.queues_from, recovery.index_from)
+        new_from = min(recovery.queues_from, batches_from or recovery.queues_from)
+        counts = report.messages, report.keys
         while report.position < recovery.log_end:
-            self._dispatch(min(recovery.log_end, report.position + _STEP_BYTES))
+            was_indexed = report.position < new_from
+            target = new_from if was_indexed else recovery.log_end
+            self._dispatch(min(target, report.position + _STEP_BYTES))
+            if was_indexed:
+                # Only the last items of the index are written again, so these messages are not new.
+                report.messages, report.keys = counts
             if report.position >= again_until:
                 self.sync()
         state.is_fresh, state.rebuilt_to = False, None
