@@ -279,7 +279,9 @@ def _timer(store: str, take_all: bool, key: str | None, layout: str, **opening: 
     if not timers.exists:
         levels = f" Messages with a delay level are in {SCHEDULE_TOPIC}." if has_levels else ""
         place = printable(store)
-        nothing = f"No message: {place} has no timer log (timerlog/), and no timers in RocksDB.{levels}"
+        nothing = (
+            f"No message: {place} has no timer log (timerlog/), and no timers in RocksDB.{levels}"
+        )
     _print_list(_TIMED, units, layout, nothing)
     if timers.unread:
         warn(
