@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from reput import cli
-from reput.base import PIPED_WIDTH, counted, lines_of, nearest_first, printable, visible
+from reput import base, cli
+from reput.base import PIPED_WIDTH, counted, lines_of, nearest_first, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -89,7 +89,7 @@ def warn(*lines: object) -> None:
 def print_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
     """Print each row as a JSON object on a line of its own. Characters without a glyph are escaped."""
     for row in rows:
-        click.echo(visible(json.dumps(row, ensure_ascii=False)))
+        click.echo(base.visible(json.dumps(row, ensure_ascii=False)))
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reput.base import json_text
+from reput import base
 from reput.cli.output import chosen_charset, console
 from reput.core import LocatedRecord, MessageTable
 from reput.engine import messages as engine_messages
@@ -112,7 +112,7 @@ def print_json_messages(messages: Iterable[MessageExt]) -> None:
 
 def line_of(message: FoundMessage) -> bytes:
     """Return a message as one JSON object: the store, then the fields of the message."""
-    return json_text(
+    return base.json_text(
         {"store": message.store, **engine_messages.message_fields(message.message)}
     ).encode()
 
