@@ -38,6 +38,26 @@ def test_a_query_loads_neither_numba_nor_numpy(golden: Callable[[str], GoldenSto
     assert loaded_after(code) == []
 
 
+_MODULES = 102
+"""The most modules of reput that the command for one key loads. This number only shrinks."""
+_UNUSED = ("logging", "concurrent.futures", "rich.console", "reput.base.tasks", "reput.cli.many")
+
+
+def test_the_command_for_a_key_loads_what_it_runs(golden: Callable[[str], GoldenStore]) -> None:
+    store = str(golden("orders").path)
+    code = (
+        "import sys\n"
+        "from reput.cli.main import main\n"
+        f"assert main(['query', {store!r}, '--topic', 'orders', '--key', 'order-100377']) == 0\n"
+        f"print(len([name for name in sys.modules if name.split('.')[0] == 'reput']),\n"
+        f"      [name for name in {_UNUSED} if name in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    count, _, unused = ran.stdout.splitlines()[-1].partition(" ")
+    assert unused == "[]"
+    assert int(count) <= _MODULES
+
+
 def test_a_server_starts_without_kernels() -> None:
     found = loaded_after("import reput.wings.console.serving, reput.wings.console.server")
     assert not {"numba", "pyarrow", "pandas", "pyspark"} & set(found)

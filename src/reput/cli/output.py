@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Maximum width of a table that is written to a pipe. rich cannot lay out a table without a maximum.
 _LONGEST_LINE = 1 << 12
+_UNKNOWN_WIDTH = 80  # of a terminal that does not state its width
 _MOST_NAMES = 8
 _POLL_S = 0.05
 _CUT = ("keys", "tags", "store", "unacknowledged", "revived", "client")
@@ -43,6 +44,25 @@ def console(stderr: bool = False) -> Console:
     return Console(
         file=stream, stderr=stderr, width=width, highlight=False, markup=False, emoji=False
     )
+
+
+def line_width() -> int:
+    """Return the number of characters in a line on stdout: 100 unless it is a terminal or COLUMNS is set."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
+    if sys.stdout is None or not sys.stdout.isatty():
+        return PIPED_WIDTH
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or _UNKNOWN_WIDTH
+    except OSError:
+        return _UNKNOWN_WIDTH
+
+
+def stdout_has_styles() -> bool:
+    """Return whether stdout is a terminal that shows bold and dim text."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return is_terminal and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
 def chosen_charset() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
@@ -9,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reput import base
-from reput.cli.output import chosen_charset, console
-from reput.core import LocatedRecord, MessageTable
+from reput import base, core
+from reput.cli.output import chosen_charset, line_width, stdout_has_styles
 from reput.engine import messages as engine_messages
 from reput.format.commit_log import MessageExt
 
 if TYPE_CHECKING:
+    from reput.core import LocatedRecord
     from reput.engine.stores import FoundMessage
 
 _WRITE_BYTES = 1 << 20
@@ -26,12 +27,13 @@ _TOGETHER = {"jsonl": 4096, "csv": 256, "text": 256}
 
 def table_printer() -> Callable[..., None]:
     """Return a function that prints messages as rows of one table. It can be called several times."""
-    to = console()
-    table = MessageTable(to, chosen_charset())
+    is_styled = stdout_has_styles()
+    table = core.MessageTable(line_width(), chosen_charset(), is_styled=is_styled)
 
     def show(messages: Sequence[MessageExt], stores: Sequence[str] = ()) -> None:
         for line in table.lines(messages, stores):
-            click.echo(line, file=to.file)
+            # Without `file`, click would write UTF-8 to a terminal of another encoding.
+            click.echo(line, file=sys.stdout)
 
     return show
 

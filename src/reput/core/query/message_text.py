@@ -5,17 +5,17 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from reput.base import PIPED_WIDTH, counted, format_time, indented, lines_of, one_line, printable
+from rich.cells import cell_len, set_cell_size
+
+from reput import base
+from reput.base import PIPED_WIDTH, counted, format_time, one_line, printable
 from reput.core.query.inner_batch import is_inner_batch, unwrap
 from reput.errors import CorruptMessageError, UsageError
 from reput.format.bodies import body_beginning
 from reput.format.commit_log import MessageExt
 from reput.format.properties import KEYS, TAGS, UNIQ_KEY
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _UTF_8 = "utf-8"
 _DUMP_WIDTH = 16
@@ -101,7 +101,7 @@ def body_text(body: bytes, most_characters: int | None = None, charset: str = _U
     except UnicodeError:
         return body_hex(body)
     if _is_json(text):
-        return BodyText("JSON", printable(indented(text), keep="\n"))
+        return BodyText("JSON", printable(base.indented(text), keep="\n"))
     beginning = text if most_characters is None else text[:most_characters]
     unshown_bytes = (
         0 if len(beginning) == len(text) else len(text[len(beginning) :].encode(charset, "replace"))
@@ -146,14 +146,26 @@ _STORE_WIDTH = 40
 # topic, queue and offset stay whole: they lead to the message.
 _SHRINKING = (("keys", 12), ("tags", 4), ("store", 12), ("keys", 4), ("topic", 20))
 _GAP = "  "
+# What a terminal shows bold or dim, and the end of both (ECMA-48, SGR).
+_BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 _TABLE_COLUMNS: tuple[str, ...] = ("stored (UTC)", "topic", "queue", "offset", "tags", "keys")
 
 
 class MessageTable:
-    """A table with two lines per message: place and fields, then the beginning of the body. It has one header."""
+    """A table with two lines per message: place and fields, then the beginning of the body. It has one header.
 
-    def __init__(self, console: Console, charset: str = "utf-8") -> None:
-        self._console, self._charset = console, charset
+    Of the library Rich, it uses only the widths of characters: importing the rest takes longer than a query.
+    """
+
+    def __init__(self, width: int, charset: str = _UTF_8, *, is_styled: bool = False) -> None:
+        """Begin a table.
+
+        Args:
+            width: Characters per line.
+            charset: The charset of bodies.
+            is_styled: Whether the header is bold and bodies are dim, for a terminal.
+        """
+        self._width, self._charset, self._is_styled = width, charset, is_styled
         self._widths: list[int] = []
 
     def lines(self, messages: Sequence[MessageExt], stores: Sequence[str] = ()) -> Iterator[str]:
@@ -163,9 +175,7 @@ class MessageTable:
             messages: The messages.
             stores: The name of each message's store, for a further column. If empty, the table has no such column.
         """
-        from rich.text import Text
-
-        console, names = self._console, _TABLE_COLUMNS
+        names = _TABLE_COLUMNS
         rows: list[tuple[str, ...]] = [_cells(message) for message in messages]
         if stores:
             names = (*names[:1], "store", *names[1:])
@@ -175,34 +185,34 @@ class MessageTable:
             ]
         is_first = not self._widths
         # Keep the widths of earlier calls, so that the columns stay aligned.
-        self._widths = _widths(names, rows, self._widths, console.width)
+        self._widths = _widths(names, rows, self._widths, self._width)
         if is_first:
-            header = self._line(names)
-            is_short = len(header) <= console.width
-            yield from lines_of(Text(header, style="bold"), console) if is_short else [header]
+            yield self._styled(self._line(names), _BOLD)
         for message, row in zip(messages, rows, strict=True):
-            body = Text(f"  {body_preview(message, _PREVIEW_CHARS, self._charset)}", style="dim")
-            body.truncate(console.width, overflow="ellipsis")
+            body = f"  {body_preview(message, _PREVIEW_CHARS, self._charset)}"
             yield self._line(row)
-            yield "".join(lines_of(body, console))
+            yield self._styled(_shortened(body, self._width).rstrip(), _DIM)
 
     def _line(self, cells: Sequence[str]) -> str:
-        from rich.text import Text
+        texts = map(_shortened, cells, self._widths)
+        padded = (
+            text + " " * (width - cell_len(text))
+            for text, width in zip(texts, self._widths, strict=True)
+        )
+        return _GAP.join(padded).rstrip()
 
-        texts = [Text(cell) for cell in cells]
-        for text, width in zip(texts, self._widths, strict=True):
-            text.truncate(width, overflow="ellipsis", pad=True)
-        return _GAP.join(text.plain for text in texts).rstrip()
+    def _styled(self, line: str, style: str) -> str:
+        return f"{style}{line}{_PLAIN}" if self._is_styled and line else line
+
+
+def _shortened(text: str, width: int) -> str:
+    """Return a text of at most this width on a terminal. The end of a longer text is replaced by an ellipsis."""
+    return text if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…"
 
 
 def message_lines(messages: Sequence[MessageExt]) -> Iterator[str]:
     """Yield the lines of a table in the form for pipes: without colours, and with a fixed width."""
-    from rich.console import Console
-
-    plain = Console(
-        width=PIPED_WIDTH, color_system=None, highlight=False, markup=False, emoji=False
-    )
-    return MessageTable(plain).lines(messages)
+    return MessageTable(PIPED_WIDTH).lines(messages)
 
 
 def _widths(
@@ -212,8 +222,6 @@ def _widths(
 
     The last column is as wide as the line permits, because later rows may need more.
     """
-    from rich.cells import cell_len
-
     widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]
     widths[-1] = _KEYS_WIDTH
     widths = list(map(max, widths, earlier)) if earlier else widths
