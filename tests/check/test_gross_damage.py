@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from reput import Message, open_store
 from reput.base.findings import Finding, Kind, Severity
 from reput.cli.main import DAMAGED
 from reput.engine.check.run import check_store
+from reput.io.writer import exchange
 from tests.cli.running import reput
 from tests.console.serving import console, lines_of
 from tests.golden.sparse import copy_store
@@ -168,6 +170,43 @@ def test_a_lost_last_queue_file_is_found_in_each_queue(golden: Golden, tmp_path:
             found = [one for one in check_store(store, quick=True) if one.file == str(queue)]
             assert [one.kind for one in found] == [Kind.MISSING_QUEUE_ENTRY], queue
         lost.write_bytes(data)
+
+
+QUEUE_FOLDERS = ("consumequeue", "batchconsumequeue")
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", ["lmq", "five_ext", "five_batch", "five_life"])
+def test_a_queue_that_has_lost_its_only_file_is_not_called_valid(
+    golden: Golden, tmp_path: Path, name: str
+) -> None:
+    store = copy_store(golden(name).path, tmp_path / "store")
+    assert not any(one.is_wrong for one in check_store(store, quick=True))
+    queues = [one for folder in QUEUE_FOLDERS for one in sorted((store / folder).glob("*/*"))]
+    single = [queue for queue in queues if len(list(queue.iterdir())) == 1]
+    assert single
+    for queue in single:
+        (lost,) = queue.iterdir()
+        lost.rename(tmp_path / "lost")
+        kinds = {one.kind for one in check_store(store, quick=True) if one.file == str(queue)}
+        assert kinds & {Kind.EMPTY_QUEUE, Kind.MISSING_QUEUE, Kind.MISSING_QUEUE_ENTRY}, queue
+        (tmp_path / "lost").rename(lost)
+
+
+def test_exchanged_folders_of_queues_with_further_messages_are_found(
+    golden: Golden, tmp_path: Path
+) -> None:
+    """Messages of these queues name further queues (INNER_MULTI_DISPATCH), but not every other queue."""
+    store = copy_store(golden("lmq").path, tmp_path / "store")
+    queues = sorted((store / "consumequeue").glob("*/*"))
+    assert len(queues) > 10
+    for ours, theirs in pairwise(queues):
+        exchange(ours, theirs)
+        found = {one.file for one in check_store(store, quick=True) if one.is_wrong}
+        # A message may name several light queues, so the last message of one may be in the other.
+        may_share = all(queue.parent.name.startswith("%LMQ%") for queue in (ours, theirs))
+        assert found & {str(ours), str(theirs)} or may_share, (ours, theirs)
+        exchange(ours, theirs)
 
 
 def test_a_missing_log_file_is_named(store: Path) -> None:

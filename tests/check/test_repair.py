@@ -479,3 +479,19 @@ def test_a_file_that_changed_after_the_plan_and_got_its_time_back_is_noticed(
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     with pytest.raises(StoreChangedError):
         repair_store(plan)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", ["%LMQ%a", "%LMQ%user_1"])
+def test_exchanged_folders_of_a_light_queue_and_another_queue_are_restored(
+    golden: Golden, tmp_path: Path, name: str
+) -> None:
+    """A broker restarted, so stated queue offsets do not show where entries are. Nor do those of another queue."""
+    store = copy_store(golden("five_ext").path, tmp_path / "store")
+    queues = [store / "consumequeue" / topic / "0" for topic in (name, "Parent")]
+    before = [next(queue.iterdir()).read_bytes() for queue in queues]
+    exchange(*queues)
+    assert run("repair", store).code == FOUND
+    assert list(check_store(store)) == []
+    light, _ = (next(queue.iterdir()).read_bytes() for queue in queues)
+    assert light == before[0]

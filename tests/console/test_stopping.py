@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +23,25 @@ from reput.wings.console.app import create_app
 from reput.wings.console.mounts import Mounts, StoppedError
 from reput.wings.console.server import HttpServer
 from reput.wings.console.sweep import Sweep, SweptTo
+from tests.cli.running import REPUT
 from tests.small import SMALL
+
+# Python imports this module when it starts, in the server and in its children: a search goes on after the whole log
+# was searched.
+ENDLESS = """
+from reput.wings.console.sweep import Sweep, SweptTo
+
+steps = Sweep.steps
+
+def endless(self):
+    for step in steps(self):
+        yield step
+        last = step if isinstance(step, SweptTo) else None
+    while True:
+        yield last
+
+Sweep.steps = endless
+"""
 
 
 @pytest.fixture
@@ -72,3 +93,32 @@ def test_a_scan_for_store_times_ends_when_the_search_is_stopped(path: Path) -> N
         assert ranges.end() == store.end_offset()
     # A search that begins after the end of the server ends at once.
     assert mounts.until().is_over
+
+
+@pytest.mark.parametrize("condition", ["contains=body", "begin=2000-01-01"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_server_s_process_ends_a_search_and_its_stream(
+    path: Path, tmp_path: Path, condition: str, number: signal.Signals
+) -> None:
+    """A search by content runs in a child process, a search by time in a thread of the server."""
+    (tmp_path / "sitecustomize.py").write_text(ENDLESS)
+    process = subprocess.Popen(
+        [REPUT, "serve", path, "--http-only", "--http", "127.0.0.1:0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert process.stdout is not None
+    url = next(line for line in process.stdout if line.startswith("http://")).split()[0]
+    with httpx.Client(base_url=url, trust_env=False, timeout=None) as client:
+        query = f"/api/messages?{condition}&format=jsonl&limit=1000"
+        with client.stream("GET", query) as answer:
+            lines = answer.iter_lines()
+            # The search has found a message, and is running.
+            assert json.loads(next(lines))["body"].startswith("body ")
+            process.send_signal(number)
+            end = [*map(json.loads, lines)][-1]
+    _, errors = process.communicate()
+    assert (process.returncode, errors) == (0, "")
+    assert (end["complete"], end["has_more"]) == (False, True)
+    assert end["error"]["kind"] == "busy"
+    assert "stopped before its end" in end["error"]["message"]

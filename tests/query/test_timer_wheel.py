@@ -1,6 +1,7 @@
 """The wheel of the timer: checked against the timer log, and written anew by a repair."""
 
 import json
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -8,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reput.base.findings import Kind
+from reput.base.findings import Finding, Kind
 from reput.cli.main import DAMAGED, FOUND
 from reput.engine.check.run import check_store
 from reput.engine.five.timer_wheel import TimerWheel
+from reput.format.commit_log import BLANK_MAGIC
 from reput.format.dtypes import TIMER_SLOT_DTYPE, TIMER_UNIT_DTYPE
 from reput.format.timer_log import TIMER_SLOT, TIMER_UNIT_BYTES, WHEEL_BYTES, WHEEL_SLOTS
 from tests.cli.running import reput as run
@@ -49,6 +51,26 @@ def set_flushed(store: Path, position: int) -> None:
     data = bytearray(check.read_bytes())
     data[8:16] = struct.pack(">q", position)
     check.write_bytes(data)
+
+
+def extend(store: Path) -> None:
+    """Append delivered units up to the end of a further file, so that a broker sets no slot of the older units."""
+    (delivered_to,) = struct.unpack(">q", (store / "config" / "timercheck").read_bytes()[:8])
+    units = units_of(store)
+    files = sorted((store / "timerlog").iterdir())
+    size = files[-1].stat().st_size
+    done = next(position for position, due in units if due < delivered_to)
+    path = max(path for path in files if int(path.name) <= done)
+    unit = path.read_bytes()[done - int(path.name) :][:TIMER_UNIT_BYTES]
+    unit = unit[:4] + struct.pack(">q", -1) + unit[12:]
+    begin = int(files[-1].name)
+    used = units[-1][0] + TIMER_UNIT_BYTES - begin
+    for start, data in ((begin, files[-1].read_bytes()[:used]), (begin + size, b"")):
+        while len(data) + TIMER_UNIT_BYTES + 16 <= size:
+            data += unit
+        blank = struct.pack(">iqi", size - len(data), 0, BLANK_MAGIC)
+        (store / "timerlog" / f"{start:020}").write_bytes((data + blank).ljust(size, b"\0"))
+    set_flushed(store, begin + 2 * size)
 
 
 @pytest.fixture(params=STORES)
@@ -94,12 +116,8 @@ def test_a_lost_wheel_is_a_finding_and_a_repair_writes_the_slots_that_a_broker_h
     store: Path,
 ) -> None:
     before, units = slots_of(store), units_of(store)
-    # All units are before the place from which a broker sets slots itself.
-    last = max(int(path.name) for path in (store / "timerlog").iterdir())
-    size = (store / "timerlog" / f"{last:020}").stat().st_size
-    (store / "timerlog" / f"{last + size:020}").write_bytes(bytes(size))
-    set_flushed(store, last + 2 * size)
-    assert wheel_findings(store) == []
+    extend(store)
+    assert list(check_store(store)) == []
     (store / "timerwheel").unlink()
     expected = waiting(store)
     (finding,) = wheel_findings(store)
@@ -115,7 +133,7 @@ def test_a_lost_wheel_is_a_finding_and_a_repair_writes_the_slots_that_a_broker_h
         assert after[number]["time"] == before[number]["time"] == interval
         assert after[number]["last"] == before[number]["last"]
         assert after[number]["messages"] == before[number]["messages"]
-    assert units_of(store) == units
+    assert units_of(store)[: len(units)] == units
 
 
 def test_only_wrong_slots_change(golden: Golden, tmp_path: Path) -> None:
@@ -161,6 +179,12 @@ def test_a_wheel_of_another_size_stops_a_broker_and_is_written_anew(
 
 def test_hostile_units_and_slots_are_no_error(golden: Golden, tmp_path: Path) -> None:
     store = copy_store(golden("five_timer").path, tmp_path / "store")
+    for path in (store / "timerlog").iterdir():
+        units = np.frombuffer(bytearray(path.read_bytes()), TIMER_UNIT_DTYPE)
+        hostile = [-1, 0, -(2**63), 2**63 - 1, *range(0, 20800, 52)]
+        units["previous"] = np.resize(np.array(hostile, np.int64), len(units))
+        path.write_bytes(units.tobytes())
+    assert {one.kind for one in TimerWheel(store).findings} <= {Kind.TIMER_LOG}
     path = min((store / "timerlog").iterdir())
     units = np.frombuffer(bytearray(path.read_bytes()), TIMER_UNIT_DTYPE)
     units["write_time"][:4] = [2**63 - 1, -(2**63), 0, 2**62]
@@ -182,21 +206,133 @@ def _cut(path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "harm", "text"),
     [
-        (-1, _cut, "from position 16600 to 17524 are lost"),
+        (-1, _cut, "has 1,000 bytes, but the others have 5,200"),
+        (0, Path.unlink, "from position 0 to 5200 are lost"),
         (1, Path.unlink, "from position 5200 to 10400 are lost"),
         (3, Path.unlink, "from position 15600 to 17524 are lost"),
-        (2, _cut, "from position 11400 to 15600 are lost"),
+        (2, _cut, "has 1,000 bytes, but the others have 5,200"),
     ],
 )
-def test_a_quick_check_sees_holes_in_the_timer_log(
+def test_a_quick_check_sees_lost_and_cut_files_of_the_timer_log(
     golden: Golden, tmp_path: Path, number: int, harm: Callable[[Path], None], text: str
 ) -> None:
     store = copy_store(golden("five_timer").path, tmp_path / "store")
-    harm(sorted((store / "timerlog").iterdir())[number])
+    path = sorted((store / "timerlog").iterdir())[number]
+    harm(path)
     (finding,) = check_store(store, quick=True)
-    assert (finding.kind, finding.file) == (Kind.FOREIGN_FILE, str(store / "timerlog"))
+    is_cut = harm is _cut
+    file = path if is_cut else store / "timerlog"
+    assert (finding.kind, finding.file) == (Kind.TIMER_LOG, str(file))
     assert finding.detail.endswith(text)
+    # `MappedFileQueue.load` refuses files of another size.
+    assert (finding.at_next_start == "does not start") is is_cut
     assert finding in list(check_store(store))
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_lost_timer_log_is_damage(golden: Golden, tmp_path: Path, quick: bool) -> None:
+    store = copy_store(golden("five_timer").path, tmp_path / "store")
+    shutil.rmtree(store / "timerlog")
+    (finding,) = (one for one in check_store(store, quick=quick) if one.kind is Kind.TIMER_LOG)
+    assert finding.detail.endswith("from position 0 to 17524 are lost")
+
+
+def write_at(store: Path, position: int, data: bytes) -> None:
+    path = max(path for path in (store / "timerlog").iterdir() if int(path.name) <= position)
+    with path.open("r+b") as file:
+        file.seek(position - int(path.name))
+        file.write(data)
+
+
+def link(store: Path, position: int, previous: int) -> None:
+    """Let a unit lead to another position."""
+    write_at(store, position + 4, struct.pack(">q", previous))
+
+
+def chain_findings(store: Path) -> list[Finding]:
+    return [one for one in check_store(store) if one.kind is Kind.TIMER_LOG]
+
+
+def test_units_of_a_broker_lead_to_the_previous_one_of_their_interval(store: Path) -> None:
+    assert chain_findings(store) == []
+    assert any(len(positions) > 1 for positions in waiting(store).values())
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("harm", "text", "cost"),
+    [
+        (lambda own, other, foreign: own, "that is not older", "follows such a chain without end"),
+        (lambda own, other, foreign: own + 52, "that is not older", "without end"),
+        (lambda own, other, foreign: other + 1, "at which no unit begins", "not delivered"),
+        (lambda own, other, foreign: -2, "at which no unit begins", "not delivered"),
+        (lambda own, other, foreign: -1, "not the newest older one", "not delivered"),
+        (lambda own, other, foreign: foreign, "of another interval", "at the wrong time"),
+    ],
+)
+def test_each_wrong_link_of_a_chain_is_one_finding(
+    store: Path, harm: Callable[[int, int, int], int], text: str, cost: str
+) -> None:
+    intervals = waiting(store)
+    other, own = next(
+        (positions[0], positions[1])
+        for positions in intervals.values()
+        if len(positions) == 2 and not magic_of(store, positions[0]) & 4
+    )
+    foreign = next(
+        position for position, due in units_of(store) if position < own and due // 1000 not in intervals
+    )  # fmt: skip
+    link(store, own, harm(own, other, foreign))
+    (finding,) = chain_findings(store)
+    assert finding.detail.startswith("1 unit with a previous ")
+    assert text in finding.detail
+    assert cost in finding.cost
+    path = max(path for path in (store / "timerlog").iterdir() if int(path.name) <= own)
+    assert (finding.file, finding.file_offset) == (str(path), own - int(path.name))
+    assert finding.cost.startswith("1 message is not delivered")
+
+
+def test_a_length_of_intervals_that_no_wheel_shows_is_that_of_the_chains(store: Path) -> None:
+    (store / "timerwheel").unlink()
+    assert chain_findings(store) == []
+
+
+def test_a_slot_whose_oldest_unit_is_none_of_its_interval_is_repaired(
+    golden: Golden, tmp_path: Path
+) -> None:
+    store = copy_store(golden("five_timer").path, tmp_path / "store")
+    before = slots_of(store)
+    interval, positions = next(
+        (interval, positions) for interval, positions in waiting(store).items()
+        if positions[-1] < 5200
+    )  # fmt: skip
+    set_flushed(store, 20800)
+    slots = before.copy()
+    slots[interval % WHEEL_SLOTS]["first"] = positions[0] + 1
+    (store / "timerwheel").write_bytes(slots.tobytes())
+    (finding,) = wheel_findings(store)
+    assert "1 slot without the position of a unit of their interval as the oldest one" in finding
+    TimerWheel(store).write()
+    assert wheel_findings(store) == []
+    assert slots_of(store)[interval % WHEEL_SLOTS]["first"] == positions[0]
+
+
+def test_units_after_a_lost_one_keep_their_slots(golden: Golden, tmp_path: Path) -> None:
+    """Units have one size. So those after bytes that are no unit are read, and a repair changes no slot of theirs."""
+    store = copy_store(golden("five_timer").path, tmp_path / "store")
+    extend(store)
+    assert TimerWheel(store).wrong == {}
+    intervals = waiting(store)
+    position = units_of(store)[0][0]
+    later = [one for one in intervals.values() if position < one[-1] < 5200]
+    assert later
+    write_at(store, position, bytes(52))
+    wrong = TimerWheel(store).wrong
+    of_lost = {one % WHEEL_SLOTS for one, positions in intervals.items() if position in positions}
+    assert wrong.keys() <= of_lost
+    finding = next(one for one in chain_findings(store) if "are lost" in one.detail)
+    assert finding.detail.endswith(f"from position {position} to {position + 52} are lost")
+    assert finding.file_offset == position
 
 
 def test_a_quick_check_sees_a_lost_wheel(store: Path) -> None:

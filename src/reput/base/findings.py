@@ -226,6 +226,11 @@ class Kind(StrEnum):
         "a queue with messages in the log that has no ConsumeQueue",
         repair=Repair.QUEUES,
     )  # fmt: skip
+    EMPTY_QUEUE = _Record(
+        "empty_queue", Severity.WARNING, Remedy.NONE,
+        "a queue without an entry; only a full check shows whether the log has messages of it",
+        cost="if the log has messages of the queue, which a full check shows, they cannot be consumed",
+    )  # fmt: skip
     MISSING_QUEUE_FILE = _Record(
         "missing_queue_file", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "a ConsumeQueue file that is missing between two others",
@@ -397,6 +402,10 @@ class Kind(StrEnum):
     TIMER_MESSAGE_LOST = _Record(
         "timer_message_lost", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "timer messages (5.x) that are to be delivered, but that the log no longer has",
+    )  # fmt: skip
+    TIMER_LOG = _Record(
+        "timer_log", Severity.DAMAGE, Remedy.RESTORE_FILE,
+        "a timer log (5.x) with lost units or files, or with units that do not lead to the previous unit",
     )  # fmt: skip
     TIMER_WHEEL = _Record(
         "timer_wheel", Severity.DAMAGE, Remedy.REBUILD_WHEEL,

@@ -37,6 +37,9 @@ TIMER_UNIT = Layout(
     reserved="q",
 )  # fmt: skip
 TIMER_UNIT_BYTES = TIMER_UNIT.size
+_BLANK = struct.Struct(">iqi")
+MIN_BLANK_BYTES = _BLANK.size
+"""The least size of the blank at the end of a file."""
 TIMER_SLOT = Layout(time="q", first="q", last="q", messages="i", magic="i")
 WHEEL_SLOTS = 2 * 7 * 86_400
 WHEEL_BYTES = WHEEL_SLOTS * TIMER_SLOT.size
@@ -111,10 +114,10 @@ def recalled_key(properties: Mapping[str, str]) -> tuple[str, str] | None:
 
 def is_timer_blank(data: bytes, position: int, left: int) -> bool:
     """Return whether the blank of a file lies at this position, with `left` bytes left in the file."""
-    if len(data) - position < 16:
+    if len(data) - position < MIN_BLANK_BYTES:
         # The rest of the file has no room for a blank.
-        return left < 16
-    return struct.unpack_from(">iqi", data, position) == (left, 0, BLANK_MAGIC)
+        return left < MIN_BLANK_BYTES
+    return _BLANK.unpack_from(data, position) == (left, 0, BLANK_MAGIC)
 
 
 def decode_timer_check(data: bytes) -> tuple[int, int]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reput.engine.five.timer import WAITING as WAITING
     from reput.engine.five.timer import TimerLog as TimerLog
     from reput.engine.five.timer import Timers as Timers
-    from reput.engine.five.timer_files import log_gaps as log_gaps
+    from reput.engine.five.timer_files import check_timer_files as check_timer_files
     from reput.engine.five.timer_wheel import TimerWheel as TimerWheel
 else:
     __getattr__, __dir__ = face(__name__)

@@ -14,7 +14,12 @@ from dataclasses import dataclass, replace
 
 from reput.base import Finding, Kind
 from reput.core import MessageDatabase, MessageStore, facts_of, finding_of
-from reput.engine.five.timer_files import lost_units, timer_check, timer_log_files
+from reput.engine.five.timer_files import (
+    check_timer_files,
+    lost_units,
+    timer_check,
+    timer_log_files,
+)
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import MessageExt
 from reput.format.file_names import CONFIG_FOLDER, TIMER_CHECK_FILE, TIMER_LOG_FOLDER
@@ -276,42 +281,57 @@ class TimerLog:
         return "rolled" if unit.is_rolled else "waiting"
 
     def _units(self) -> Iterator[TimerUnit]:
-        reached = 0
+        self.damage += check_timer_files(
+            self._store.path, self._storage, self._store.begin_offset()
+        )
         for start, size, path in timer_log_files(self._folder, self._storage):
-            position = 0
-            if reached and start != reached:
-                # A file of the timer log begins where the previous one ends. If there is a gap between them, the units
-                # in the gap are lost.
-                self.damage.append(lost_units(self._folder, reached, start))
             try:
-                with self._storage.open(path) as reader:
-                    while position < size:
-                        data = reader.read(
-                            position, min(_READ_UNITS * TIMER_UNIT_BYTES, size - position)
-                        )
-                        at = 0
-                        while (unit := decode_timer_unit(data, at)) is not None:
-                            yield unit
-                            at += TIMER_UNIT_BYTES
-                        position += at
-                        if at < _READ_UNITS * TIMER_UNIT_BYTES:
-                            is_over = self._note_end(path, data[at:], position, size - position)
-                            position = size if is_over else position
-                            break
-                reached = start + position
+                yield from self._units_of(path, start, size)
             # The file has expired meanwhile.
             except StoreNotFoundError:
                 continue
-        if reached < self._flushed:
-            self.damage.append(lost_units(self._folder, reached, self._flushed))
 
-    def _note_end(self, path: str, data: bytes, position: int, rest: int) -> bool:
-        """Report bytes that are neither a unit nor a blank. Return whether the timer log continues in the next file."""
-        is_over = is_timer_blank(data, 0, rest)
-        if any(data) and not is_over:
-            detail = "no unit of the timer log begins here; the rest of the file is not read"
-            self.damage.append(Finding(Kind.FOREIGN_FILE, path, detail, position))
-        return is_over or any(data)
+    def _units_of(self, path: str, start: int, size: int) -> Iterator[TimerUnit]:
+        """Yield the units of a file that begins at `start`, and report bytes that are no unit.
+
+        All units have one size, so they are found after such bytes, too.
+        """
+        lost: int | None = None
+        for position, data in self._places(path, size):
+            unit = decode_timer_unit(data)
+            if unit is None and lost is None:
+                lost = position
+            if unit is not None:
+                if lost is not None:
+                    self._lose(path, start, lost, position)
+                    lost = None
+                yield unit
+            elif is_timer_blank(data, 0, size - position):
+                size = position
+                break
+            elif start + position >= self._flushed:
+                if any(data) and lost == position:
+                    detail = (
+                        "no unit of the timer log begins here; the rest of the file is not read"
+                    )
+                    self.damage.append(Finding(Kind.FOREIGN_FILE, path, detail, position))
+                size = position
+                break
+        if lost is not None and lost < size:
+            self._lose(path, start, lost, size)
+
+    def _places(self, path: str, size: int) -> Iterator[tuple[int, bytes]]:
+        """Yield each position of a file at which a unit may begin, and the bytes of this unit."""
+        step = _READ_UNITS * TIMER_UNIT_BYTES
+        with self._storage.open(path) as reader:
+            for position in range(0, size, step):
+                data = reader.read(position, min(step, size - position))
+                for at in range(0, len(data), TIMER_UNIT_BYTES):
+                    yield position + at, data[at : at + TIMER_UNIT_BYTES]
+
+    def _lose(self, path: str, start: int, begin: int, end: int) -> None:
+        lost = lost_units(self._folder, start + begin, start + end)
+        self.damage.append(replace(lost, file=path, file_offset=begin))
 
 
 def _timer_queue_offset(path: str, storage: Storage) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 
 from reput.base import Finding, Kind
 from reput.format.file_names import (
@@ -15,7 +15,7 @@ from reput.format.file_names import (
     parse_offset_file_name,
 )
 from reput.format.timer_log import decode_timer_check
-from reput.io import LOCAL, Storage, listed_size
+from reput.io import Storage, listed_size
 
 _CHECK_BYTES = 64
 
@@ -31,9 +31,9 @@ def timer_check(store: str, storage: Storage) -> tuple[int, int]:
 
 
 def timer_log_files(folder: str, storage: Storage) -> list[tuple[int, int, str]]:
-    """Return the position, size and path of each file of the timer log, in order."""
+    """Return the position, size and path of each file of the timer log, in order; nothing if the folder is missing."""
     files = []
-    for entry in storage.list(folder):
+    for entry in storage.list(folder) if storage.entry(folder) is not None else ():
         start, size = parse_offset_file_name(entry.name), listed_size(entry)
         if start is not None and size is not None:
             files.append((start, size, entry.path))
@@ -42,23 +42,56 @@ def timer_log_files(folder: str, storage: Storage) -> list[tuple[int, int, str]]
 
 def lost_units(folder: str, start: int, stop: int) -> Finding:
     """Return the finding for units from position `start` to `stop` of the timer log, which no file has."""
-    detail = f"units of the timer log from position {start} to {stop} are lost"
-    return Finding(Kind.FOREIGN_FILE, folder, detail)
+    return Finding(
+        Kind.TIMER_LOG, folder,
+        f"units of the timer log from position {start} to {stop} are lost",
+        cost="their messages are not delivered, and older messages to which only these units lead",
+        at_next_start="does not notice it, unless no later unit exists: then it writes them again from the topic of "
+        "timers, and may deliver some of their messages twice",
+    )  # fmt: skip
 
 
-def log_gaps(store: Path) -> Iterator[Finding]:
-    """Yield findings for units that no file of the timer log has, by the files' names and sizes.
+def check_timer_files(store: str, storage: Storage, log_begin: int) -> Iterator[Finding]:
+    """Yield findings for files of the timer log that are missing or cut, by their names and sizes.
+
+    Mirrors `MappedFileQueue.load` and `TimerMessageStore.load` (tag rocketmq-all-5.3.3): a broker deletes an empty last
+    file, and does not start with a file of another size.
+
+    Args:
+        store: Path of the store.
+        storage: Where the store is.
+        log_begin: The physical offset at which the CommitLog begins. While it is 0, no file of the timer log has
+            expired.
 
     Raises StoreAccessError.
     """
-    folder = str(store / TIMER_LOG_FOLDER)
-    if LOCAL.entry(folder) is None:
+    folder = os.path.join(store, TIMER_LOG_FOLDER)
+    files = timer_log_files(folder, storage)
+    _, flushed = timer_check(store, storage)
+    if not files:
+        if flushed > 0:
+            yield lost_units(folder, 0, flushed)
         return
-    files = timer_log_files(folder, LOCAL)
+    usual = _usual_size(files)
+    for number, (_, size, path) in enumerate(files):
+        if size != usual and (size or number < len(files) - 1):
+            yield Finding(
+                Kind.TIMER_LOG, path, f"has {size:,} bytes, but the others have {usual:,}",
+                min(size, usual), cost="a broker refuses the store", at_next_start="does not start",
+            )  # fmt: skip
+    if files[0][0] and not log_begin:
+        yield lost_units(folder, 0, files[0][0])
+    # The finding about a file of another size covers the units that it has lost.
     for (start, size, _), (after, _, _) in pairwise(files):
-        if after != start + size:
+        if size == usual and after != start + size:
             yield lost_units(folder, start + size, after)
-    _, flushed = timer_check(str(store), LOCAL)
-    end = files[-1][0] + files[-1][1] if files else 0
-    if end < flushed:
-        yield lost_units(folder, end, flushed)
+    start, size, _ = files[-1]
+    if size in (0, usual) and start + size < flushed:
+        yield lost_units(folder, start + size, flushed)
+
+
+def _usual_size(files: list[tuple[int, int, str]]) -> int:
+    """Return the size of most files. The distances between their names are evidence, too."""
+    votes = Counter(size for _, size, _ in files)
+    votes.update(after - start for (start, _, _), (after, _, _) in pairwise(files))
+    return max(votes, key=lambda size: (votes[size], size))

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import repeat
 from pathlib import Path
 from posixpath import join
@@ -29,9 +30,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.core import Queue, check_topic, is_light
+from reput.core import CommitLogReader, Queue, StoreLog, check_topic, is_light
 from reput.engine.rebuild.batch_file import QueueRuns, name_of, queue_of, read_runs
-from reput.engine.writer import old_batch_queues, old_queues
+from reput.engine.writer import is_folder_of, old_batch_queues, old_queues
 from reput.errors import StoreError
 from reput.format.consume_queue import ENTRY_BYTES, MAX_QUEUE_OFFSET
 from reput.io import FileReader, FileWriter, StagedFiles
@@ -422,6 +423,10 @@ def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[in
         # - light queues with such gaps: a message may have lost the property that names the queue.
         asks = table.irregular | table.gapped | (table.late if not task.log_begin else table.light)
         old = {n for n in old_numbers if task.lost or asks[n]} - batch - unnamed
+        # A folder with the entries of another queue shows nothing about this one.
+        with closing(CommitLogReader(StoreLog(task.output))) as log:
+            is_own = partial(is_folder_of, Path(task.output), log=log, is_damaged=bool(task.lost))
+            old = {n for n in old if is_own(old_numbers[n])}
     special = batch | unnamed | old
     extended = set(range(len(queues))) - special if task.extended else set()
     return {

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from reput.engine.writer.recovery.old_queues import LogPart as LogPart
     from reput.engine.writer.recovery.old_queues import OldQueue as OldQueue
     from reput.engine.writer.recovery.old_queues import PlacedBatches as PlacedBatches
+    from reput.engine.writer.recovery.old_queues import is_folder_of as is_folder_of
     from reput.engine.writer.recovery.old_queues import old_batch_queues as old_batch_queues
     from reput.engine.writer.recovery.old_queues import old_batches as old_batches
     from reput.engine.writer.recovery.old_queues import old_queues as old_queues

@@ -54,10 +54,11 @@ from reput.engine.compare import (
     QueueSpan,
     Span,
 )
-from reput.engine.five import TimerLog, TimerWheel
+from reput.engine.five import TimerLog, TimerWheel, check_timer_files
 from reput.engine.writer import keep_topics
 from reput.errors import StoreError
 from reput.format.file_names import INDEX_FOLDER, TIMER_LOG_FOLDER
+from reput.io import LOCAL
 
 # A group of tasks is full if it has _BATCH_TASKS tasks per worker and _BATCH_BYTES bytes. It is also full if it has
 # _BATCH_MOST_TASKS tasks.
@@ -141,12 +142,12 @@ def _partly_copied(store: CheckedStore) -> Iterator[Finding]:
 
 
 def _timers(store: CheckedStore) -> Iterator[Finding]:
-    """Yield findings about the timer of a 5.x broker: units whose message the log does not have, and wrong slots."""
+    """Yield findings about the timer of a 5.x broker: lost messages, units, slots and chains."""
     if store.is_live:
         return
-    if (wrong := TimerWheel(store.path).finding) is not None:
-        yield wrong
+    yield from TimerWheel(store.path).findings
     if not (store.path / TIMER_LOG_FOLDER).is_dir():
+        yield from check_timer_files(str(store.path), LOCAL, store.begin)
         return
     with MessageStore(store.path, config=store.config) as reader:
         timers = TimerLog(reader)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -51,7 +51,7 @@ from reput.engine.check.checking.next_start import (
     of_missing_keys,
 )
 from reput.engine.compare import Span
-from reput.engine.five import TimerWheel, log_gaps
+from reput.engine.five import TimerWheel, check_timer_files
 from reput.errors import (
     FormatError,
     MessageNotFoundError,
@@ -72,7 +72,6 @@ from reput.format.commit_log import (
 )
 from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER, TIMER_WHEEL_FILE
-from reput.format.properties import LMQ_PREFIX
 from reput.io import LOCAL, FileReader, size_of
 
 # Each sample reads one record, so this bounds the time for a log of any size.
@@ -154,7 +153,7 @@ def _compare_last(store: CheckedStore, log: CommitLogReader, last: _Last) -> Ite
     if at < store.begin:
         return
     try:
-        message = log.get(at)
+        record = log.locate(at)
     except MessageNotFoundError:
         if at < store.begin_now():  # The message has expired since the check began.
             return
@@ -166,15 +165,19 @@ def _compare_last(store: CheckedStore, log: CommitLogReader, last: _Last) -> Ite
         if not store.is_live:
             yield Finding(Kind.FOREIGN_QUEUE_ENTRY, folder, f"its last entry: {error}")
         return
-    is_own = (message.topic, message.queue_id) == queue or _may_lead_elsewhere(store, queue)
-    if not is_own or message.size_bytes != entry.size:
+    is_own = record.queue_offset_in(*queue) is not None
+    if not is_own or record.layout.total_bytes != entry.size:
         detail = f"its last entry, {number}, leads to another message at {at}"
         yield Finding(Kind.FOREIGN_QUEUE_ENTRY, folder, detail, position, at)
-
-
-def _may_lead_elsewhere(store: CheckedStore, queue: Queue) -> bool:
-    """Return whether entries of the queue may lead to messages that name another queue, as in a light queue (LMQ)."""
-    return store.config.enable_multi_dispatch or queue.topic.startswith(LMQ_PREFIX)
+        return
+    place = record.own_place()
+    # In further queues of a message, numbers begin again after a restart of the broker.
+    is_numbered = position is not None and place is not None and place[:2] == queue
+    if is_numbered and place != (*queue, number):
+        detail = f"entry {number} belongs to the message with another queue offset"
+        yield Finding(
+            Kind.MISPLACED_QUEUE_ENTRY, folder, detail, position, at, at_next_start="does not notice it"
+        )  # fmt: skip
 
 
 def _of_stated(
@@ -239,17 +242,17 @@ def quick_findings(store: CheckedStore) -> Iterator[Finding]:
 
 
 def _timers(store: CheckedStore) -> Iterator[Finding]:
-    """Yield findings for a missing or empty wheel of the timer (5.x), and for holes in the timer log.
+    """Yield findings for a missing or empty wheel of the timer (5.x), and for lost or cut files of the timer log.
 
-    The slots of a wheel are not compared. Raises StoreAccessError.
+    The slots of a wheel and the chains of the timer log are not compared. Raises StoreAccessError.
     """
     if store.is_live:
         return
     wheel = store.path / TIMER_WHEEL_FILE
     is_lost = not wheel.exists() or not wheel.stat().st_size
-    if is_lost and (wrong := TimerWheel(store.path).finding) is not None:
-        yield wrong
-    yield from log_gaps(store.path)
+    if is_lost:
+        yield from TimerWheel(store.path).findings
+    yield from check_timer_files(str(store.path), LOCAL, store.begin)
 
 
 def missing_indexes(store: CheckedStore, log: CommitLogReader, ends: Ends) -> Iterator[Finding]:
@@ -326,6 +329,8 @@ def _missing_queues(
         end = f"ends with the message at {ends[queue]}" if ends[queue] >= 0 else "has no entry"
         detail = f"{end}, but the log has later messages of the queue"
         yield _missing_entries(index.queue(*queue).folder, detail, lacking, "after")
+    empty = {Queue(*queue) for queue in queues if ends.get(Queue(*queue)) == -1}
+    yield from _empty_queues(store, index, empty - after.keys())
     if late and queues and known_end >= 0 and not store.is_live:
         queue, lacking = min(late.items(), key=lambda item: item[1].first)
         yield Finding(
@@ -334,6 +339,24 @@ def _missing_queues(
             count=sum(lacking.count for lacking in late.values()),
             cost="they cannot be consumed until dispatched",
             at_next_start=f"dispatches messages from {dispatched_from(store)} on",
+        )  # fmt: skip
+
+
+def _empty_queues(
+    store: CheckedStore, index: QueueIndex, queues: Iterable[Queue]
+) -> Iterator[Finding]:
+    """Yield a finding for each queue without an entry of which no sample is a message.
+
+    A broker creates a queue for its first message. Only a recovery after a crash leaves one without an entry, if all
+    of its messages were lost. Otherwise the queue has lost its only file.
+    """
+    if store.is_live:
+        return
+    for queue in sorted(queues):
+        yield Finding(
+            Kind.EMPTY_QUEUE, index.queue(*queue).folder, "the queue has no entry, and no sample is a message of it",
+            cost=Kind.EMPTY_QUEUE.cost,
+            at_next_start="begins the queue again at queue offset 0",
         )  # fmt: skip
 
 

@@ -338,7 +338,10 @@ def _last_timestamp(store: Path) -> int:
 
 
 def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
-    for finding in check_store(new, config=plan.config, runner=runner, progress=progress):
+    findings = list(check_store(new, config=plan.config, runner=runner, progress=progress))
+    # Some findings that no step is for have gone with others, such as wrong numbers in a queue with exchanged files.
+    plan.keep_remaining(findings, new)
+    for finding in findings:
         # Damage that the plan does not repair is expected. Any other finding shows that the plan was wrong.
         if (remaining := plan.keeps_entry(finding, new)) is not None:
             plan.remaining.append(Remaining(remaining))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -142,6 +143,19 @@ class Plan:
             for damaged in self.ranges
         )
         return self.queues and (lost or bare)
+
+    def keep_remaining(self, findings: Collection[Finding], root: Path) -> None:
+        """Keep only the remaining findings that the check of the repaired store, built in `root`, has found as well."""
+        counts = Counter(finding.kind for finding in findings)
+        places = {(finding.kind, os.path.relpath(finding.file, root)) for finding in findings}
+        self.remaining = [
+            remaining
+            for remaining in self.remaining
+            # Further findings of a kind are joined into one, which names only one of their files.
+            if counts[remaining.finding.kind] > MOST_OF_A_KIND
+            or (remaining.finding.kind, os.path.relpath(remaining.finding.file, self.store))
+            in places
+        ]
 
     def expects(self, finding: Finding, root: Path) -> bool:
         """Return whether the plan leaves or causes this finding in the repaired store, which was built in `root`."""

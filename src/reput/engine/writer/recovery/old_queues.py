@@ -7,7 +7,8 @@ of a message never moves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,9 +26,12 @@ from reput.engine.writer.recovery.queue_matching import (
     QueuePart,
 )
 from reput.engine.writer.recovery.queue_survey import QueueSurvey
-from reput.errors import ReputError, is_transient
+from reput.errors import FormatError, MessageNotFoundError, ReputError, is_transient
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.io import DISK, Disk
+
+# Entries of a queue that show whether its folder is that of another queue: at most, and if all are its own.
+_MOST_SAMPLES, _ENOUGH_SAMPLES = 8, 4
 
 
 class LogPart(NamedTuple):
@@ -87,6 +91,49 @@ def old_queues(output: Path, file_bytes: int) -> frozenset[core.Queue]:
         if sizes == {file_bytes}:
             queues.append(core.Queue(*name))
     return frozenset(queues)
+
+
+def is_folder_of(
+    store: Path, queue: core.Queue, log: core.CommitLogReader, *, is_damaged: bool
+) -> bool:
+    """Return whether the entries in the folder of a queue are those of this queue. Two folders may be exchanged.
+
+    Reads some entries. The folder is that of another queue if all of them lead to messages of that queue, but not all
+    to messages of this one; or if none leads to a message of this one. A message may be in several queues. Entries of
+    expired messages count for nothing, nor do entries that lead to no message if the log `is_damaged`.
+
+    Raises StoreAccessError.
+    """
+    own, others = 0, list[set[tuple[str, int]]]()
+    for at in _sampled_offsets(store, queue):
+        if at < log.min_offset:
+            continue
+        try:
+            record = log.locate(at)
+        except (MessageNotFoundError, FormatError):
+            others += [] if is_damaged else [set()]
+            continue
+        if record.queue_offset_in(*queue) is not None:
+            own += 1
+        place = record.own_place()
+        queues = {further[:2] for further in record.further_places()}
+        others.append(queues | ({place[:2]} if place is not None else set()))
+        if own == len(others) == _ENOUGH_SAMPLES:
+            return True
+    if own in (0, len(others)):
+        return own == len(others)
+    return not set.intersection(*others) - {tuple(queue)}
+
+
+def _sampled_offsets(store: Path, queue: core.Queue) -> Iterator[int]:
+    """Yield the physical offsets of the first, the last and some further entries. Skip empty and pre-blank ones."""
+    folder = core.queue_folder(store / CONSUME_QUEUE_FOLDER, *queue)
+    with closing(core.ConsumeQueueReader(str(folder))) as reader, suppress(FormatError):
+        first, stop = reader.min_queue_offset(0), reader.max_queue_offset()
+        between = range(first + 1, stop - 1, max((stop - first) // _MOST_SAMPLES, 1))
+        for number in [first, stop - 1, *between][: stop - first]:
+            with suppress(MessageNotFoundError, FormatError):
+                yield reader.entry(number).physical_offset
 
 
 def old_batch_queues(output: Path, topics: frozenset[str]) -> frozenset[core.Queue]:
