@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.echo import PULLED_BYTES
-from benchmarks.generate import topic_of, unique_key
+from benchmarks.generate import QUEUES, topic_of, unique_key
 from benchmarks.result import Figure
 from reput.wings.serve.remoting.commands import Command, ResponseCode
 from reput.wings.serve.remoting.requests import RequestCode
@@ -56,6 +56,7 @@ def measure(folder: Path, store: Path, index: Path, messages: int) -> Iterator[F
         yield from _console(served, chosen)
         with _server(served) as (port, process):
             yield from _pulls(port, process, topic_of(0), "380 bytes from 100 queues", 4_900, None)
+            yield from _ordinary_pulls(port, process, topic_of(0), 4_900)
             yield _memory(port, process)
         with _server(folder / "sent", "--accept-sends") as (port, process):
             yield from _sends(port, process)
@@ -203,6 +204,35 @@ def _pulls(
         _GROUP, "  per second of the server's processor time", load.received / used[0] / 1e6, "MB"
     )
     yield _ratio("pulls", frames, 2, load.received / PULLED_BYTES / used[0])
+
+
+def _ordinary_pulls(
+    port: int, process: subprocess.Popen[str], topic: str, messages: int
+) -> Iterator[Figure]:
+    """Measure the pulls of an ordinary consumer: 32 messages without a tag, from the topic's queues in turn."""
+    fields = {
+        "consumerGroup": "g", "topic": topic, "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0",
+        "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
+    }  # fmt: skip
+    frames = [
+        _frame(
+            RequestCode.PULL_MESSAGE,
+            {**fields, "queueId": str(queue), "queueOffset": str(offset)},
+        )
+        for offset in range(0, messages - 32, 32)
+        for queue in range(QUEUES)
+    ]
+    _check(port, frames[:8])
+    for connections, in_flight, most in ((_CONNECTIONS, _IN_FLIGHT, 336), (1, 1, 336)):
+        load = _Load(port, frames, connections, in_flight)
+        load.run(_PULLS // 10)
+        _settle(process)
+        with _core_time(process) as used:
+            load.run(2 * _PULLS)
+        load_of = f"{connections} connections, {in_flight} in flight on each"
+        what = f"pulls of 32 messages, {load_of}, processor time"
+        yield Figure(_GROUP, what, 1e6 * used[0] / (2 * _PULLS), "µs", most=most)
+        yield Figure(_GROUP, "  rate", load.rate, "/s")
 
 
 def _sends(port: int, process: subprocess.Popen[str]) -> Iterator[Figure]:

@@ -1,18 +1,22 @@
 """ConsumeQueue entries: grouped, accepted or dropped, and laid out as in the oracle's queues."""
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from reput.core.log.dispatch_batch import DispatchBatch, Queue
+from reput.engine.rebuild.batch_file import BatchFileWriter, new_runs, read_entries
 from reput.format.consume_queue import MAX_QUEUE_OFFSET
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
+from reput.io.writer import FileWriter
 from reput.kernels.jit import new_rows
 from reput.kernels.llvm import INTERPRETED
-from reput.kernels.queue_entries import append_entries, group_entries, summarize_runs
+from reput.kernels.queue_entries import append_entries, extend_runs, group_entries
 from tests.oracle.consume_queue import ENTRY, ConsumeQueue
 from tests.slow import examples
 
@@ -115,22 +119,13 @@ batches = st.tuples(
 def test_entries_are_grouped_by_queue_in_log_order(
     batch: tuple[list[tuple[int, int]], list[tuple[int, int]]],
 ) -> None:
-    queues_of_rows, further = batch
-    further = [(row, queue) for row, queue in further if row < len(queues_of_rows)]
-    messages = new_rows(len(queues_of_rows), MESSAGE_DTYPE)
+    messages, multi = _batch(*batch)
     expected: dict[int, list[tuple[int, int]]] = {}
-    for row, (queue, sys_flag) in enumerate(queues_of_rows):
-        messages[row]["queue"], messages[row]["sys_flag"] = queue, sys_flag
-        messages[row]["queue_offset"] = 100 + row
-        if sys_flag & 4 == 0:
-            expected.setdefault(queue, []).append((row, 100 + row))
-        for number, (further_row, further_queue) in enumerate(further):
-            if further_row == row:
-                expected.setdefault(further_queue, []).append((row, 1000 + number))
-    multi = new_rows(len(further), MULTI_DTYPE)
-    for number, (row, queue) in enumerate(further):
-        multi[number]["row"], multi[number]["queue"] = row, queue
-        multi[number]["queue_offset"] = 1000 + number
+    for row, message in enumerate(messages):
+        if message["sys_flag"] & 4 == 0:
+            expected.setdefault(message["queue"], []).append((row, message["queue_offset"]))
+        for further in multi[multi["row"] == row]:
+            expected.setdefault(further["queue"], []).append((row, further["queue_offset"]))
     bounds = np.full(5, 99, np.int64)
     rows, offsets = (np.zeros(len(messages) + len(multi), np.int64) for _ in range(2))
     count = group_entries(messages, multi, bounds, rows, offsets)
@@ -149,13 +144,85 @@ def test_entries_are_grouped_by_queue_in_log_order(
 @example([5, -(2**63)], 0)
 @settings(max_examples=EXAMPLES)
 def test_a_run_is_taken_whole_up_to_its_slack(offsets: list[int], position: int) -> None:
-    bounds = np.array([0, 0, len(offsets)], np.int64)
-    first, slack, ahead, highest = (np.full(2, -9, np.int64) for _ in range(4))
-    summarize_runs(bounds, np.array(offsets, np.int64), first, slack, ahead, highest)
-    assert (first[0], slack[0], highest[0]) == (0, MAX_QUEUE_OFFSET, 0)
-    assert (first[1], highest[1]) == (offsets[0] if offsets else 0, max([*offsets, 0]))
+    messages = new_rows(len(offsets), MESSAGE_DTYPE)
+    messages[:] = np.zeros(1, MESSAGE_DTYPE)
+    messages["queue"], messages["queue_offset"] = 1, offsets
+    runs, no_multi = new_runs(2), new_rows(0, MULTI_DTYPE)
+    half = len(offsets) // 2
+    # A run grows with each batch.
+    extend_runs(messages[:half], no_multi, runs)
+    extend_runs(messages[half:], no_multi, runs)
+    assert runs[0].tolist() == (0, 0, 0, 0, 0)
+    assert runs["entries"][1] == len(offsets)
+    if not offsets:
+        return
+    slack, ahead = runs["slack"][1], runs["ahead"][1]
+    assert (runs["first"][1], runs["highest"][1]) == (offsets[0], max([*offsets, 0]))
     entries = [Given(10 * n, 10, 0, offset) for n, offset in enumerate(offsets)]
     _, after, _ = appended(entries, position, -1)
-    assert (after == position + len(offsets)) == (position <= slack[1])
+    assert (after == position + len(offsets)) == (position <= slack)
     stated = [offset - n for n, offset in enumerate(offsets) if offset != 0]
-    assert ahead[1] == max([*stated, 0])
+    assert ahead == max([*stated, 0])
+
+
+@given(batches)
+@settings(max_examples=EXAMPLES)
+def test_runs_count_the_entries_of_further_queues_in_log_order(
+    batch: tuple[list[tuple[int, int]], list[tuple[int, int]]],
+) -> None:
+    messages, multi = _batch(*batch)
+    runs = new_runs(4)
+    extend_runs(messages, multi, runs)
+    bounds, offsets = np.empty(5, np.int64), np.empty(len(messages) + len(multi), np.int64)
+    group_entries(messages, multi, bounds, np.empty_like(offsets), offsets)
+    for queue, run in enumerate(runs.tolist()):
+        part = offsets[bounds[queue] : bounds[queue + 1]].tolist()
+        if part:
+            distances = [offset - index for index, offset in enumerate(part)]
+            assert run == (len(part), part[0], min(distances), max([*distances, 0]), max(part))
+        else:
+            assert run == (0, 0, 0, 0, 0)
+
+
+@given(batches)
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_entries_are_read_from_a_staged_file_as_they_are_appended(
+    tmp_path: Path, batch: tuple[list[tuple[int, int]], list[tuple[int, int]]]
+) -> None:
+    messages, multi = _batch(*batch)
+    queues = [Queue("T", number) for number in range(4)]
+    staged = DispatchBatch(messages, np.empty(0, np.int32), multi, queues)
+    with FileWriter(tmp_path / "staged", size=0) as file:
+        writer = BatchFileWriter(file)
+        writer.append(staged)
+        writer.finish(None, new_runs(0))
+    (found,) = read_entries(str(tmp_path / "staged"))
+    assert found.queues == queues
+    for queue in range(4):
+        part = slice(*found.bounds[queue : queue + 2].tolist())
+        expected = [entries for entries in staged.by_queue() if entries.number == queue]
+        rows = [row for entries in expected for row in entries.rows.tolist()]
+        entry = messages[["physical_offset", "size", "tags_code"]][rows].tolist()
+        assert found.entries[part].tobytes() == b"".join(ENTRY.pack(*fields) for fields in entry)
+        for entries in expected:
+            last = messages[rows[-1]]
+            assert found.first[queue] == entries.queue_offset[0]
+            assert found.end[queue] == last["physical_offset"] + last["size"]
+
+
+def _batch(
+    queues_of_rows: list[tuple[int, int]], further: list[tuple[int, int]]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return messages, each in a queue with these flags, and their entries in further queues. No offset is 0."""
+    further = [(row, queue) for row, queue in further if row < len(queues_of_rows)]
+    messages = new_rows(len(queues_of_rows), MESSAGE_DTYPE)
+    multi = new_rows(len(further), MULTI_DTYPE)
+    messages[:] = np.zeros(1, MESSAGE_DTYPE)
+    for row, (queue, sys_flag) in enumerate(queues_of_rows):
+        messages[row]["queue"], messages[row]["sys_flag"] = queue, sys_flag
+        messages[row]["queue_offset"], messages[row]["physical_offset"] = 100 + row, 1000 * row
+        messages[row]["size"], messages[row]["tags_code"] = 91 + row, -(2**40) * row
+    for number, (row, queue) in enumerate(further):
+        multi[number]["row"], multi[number]["queue"] = row, queue
+        multi[number]["queue_offset"] = 500 + number
+    return messages, multi

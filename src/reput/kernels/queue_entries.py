@@ -9,6 +9,10 @@ from reput.format.consume_queue import MAX_QUEUE_OFFSET
 from reput.kernels.entry_words import ENTRY_OFFSET, ENTRY_SIZE, ENTRY_TAGS_CODE, write_long
 from reput.kernels.integers import swap32, wrapped_sum
 from reput.kernels.jit import njit
+from reput.kernels.narrow_columns import BLOCK_ROWS, widen_block
+
+# The columns from which `lay_out_by_queue` makes entries.
+_PHYSICAL_OFFSET, _SIZE, _TAGS_CODE, _SYS_FLAG, _QUEUE, _QUEUE_OFFSET = range(6)
 
 
 @njit(inline="always")
@@ -51,11 +55,16 @@ def group_entries(messages, multi, bounds, rows, queue_offset):
 
 
 @njit(inline="always")
+def _write_entry(words, physical_offset, size, tags_code):
+    write_long(words, ENTRY_OFFSET, physical_offset)
+    words[ENTRY_SIZE] = swap32(size)
+    write_long(words, ENTRY_TAGS_CODE, tags_code)
+
+
+@njit(inline="always")
 def _lay_out(words, message):
-    write_long(words, ENTRY_OFFSET, message.physical_offset)
     # In plain Python, `message.size` would be an attribute of NumPy's scalar, not the field.
-    words[ENTRY_SIZE] = swap32(message["size"])
-    write_long(words, ENTRY_TAGS_CODE, message.tags_code)
+    _write_entry(words, message.physical_offset, message["size"], message.tags_code)
 
 
 @njit(cache=True, nogil=True)
@@ -63,6 +72,59 @@ def lay_out_entries(messages, rows, entries):
     """Write the entries of messages[rows] to entries, RawEntries, in the form of a ConsumeQueue file."""
     for entry in range(len(rows)):
         _lay_out(entries[np.uint64(entry)], messages[np.uint64(rows[np.uint64(entry)])])
+
+
+@njit(cache=True, nogil=True)
+def lay_out_by_queue(data, places, count, multi, bounds, entries, first, end):
+    """Write the entries of `count` messages, grouped by queue, in the form of a ConsumeQueue file.
+
+    This is `group_entries` and `lay_out_entries` in one pass over stored columns, for queues that accept every entry.
+
+    data, places      the columns physical_offset, size, tags_code, sys_flag, queue and queue_offset, as
+                      `narrow_columns.narrow` stored them
+    multi             as in `group_entries`
+    bounds            int64[queues + 1], set here: queue q has entries[bounds[q]:bounds[q + 1]]
+    entries           RawEntries, room for all entries, set here
+    first, end        int64[queues], set here for queues with entries: the queue offset of the first entry, and the
+                      physical offset at which the message of the last entry ends
+    """
+    columns = np.empty((len(places), BLOCK_ROWS), np.int64)
+    bounds[:] = 0
+    for begin in range(0, count, BLOCK_ROWS):
+        rows = min(BLOCK_ROWS, count - begin)
+        for column in range(_SYS_FLAG, _QUEUE + 1):
+            widen_block(data, places[column], begin, columns[column], rows)
+        for row in range(rows):
+            if columns[_SYS_FLAG, row] & SYS_FLAG_PREPARED == 0:
+                bounds[columns[_QUEUE, row] + 1] += 1
+    for further in range(len(multi)):
+        bounds[multi[further].queue + 1] += 1
+    for queue in range(1, len(bounds)):
+        bounds[queue] += bounds[queue - 1]
+    place = bounds[:-1].copy()
+    further = 0
+    for begin in range(0, count, BLOCK_ROWS):
+        rows = min(BLOCK_ROWS, count - begin)
+        for column in range(len(places)):
+            widen_block(data, places[column], begin, columns[column], rows)
+        for row in range(rows):
+            offset, size = columns[_PHYSICAL_OFFSET, row], columns[_SIZE, row]
+            tags_code = columns[_TAGS_CODE, row]
+            if columns[_SYS_FLAG, row] & SYS_FLAG_PREPARED == 0:
+                queue = columns[_QUEUE, row]
+                at = place[queue]
+                if at == bounds[queue]:
+                    first[queue] = columns[_QUEUE_OFFSET, row]
+                _write_entry(entries[np.uint64(at)], offset, size, tags_code)
+                place[queue], end[queue] = at + 1, offset + size
+            while further < len(multi) and multi[further].row == begin + row:
+                queue = np.int64(multi[further].queue)
+                at = place[queue]
+                if at == bounds[queue]:
+                    first[queue] = multi[further].queue_offset
+                _write_entry(entries[np.uint64(at)], offset, size, tags_code)
+                place[queue], end[queue] = at + 1, offset + size
+                further += 1
 
 
 @njit(cache=True, nogil=True)
@@ -140,25 +202,36 @@ def append_entries(
     return taken, position, max_physical_offset, room, refused
 
 
+@njit(inline="always")
+def _extend_run(run, offset):
+    """Add an entry with this queue offset to a run."""
+    index = run.entries
+    if index == 0:
+        run.first, run.slack, run.ahead, run.highest = offset, MAX_QUEUE_OFFSET, 0, 0
+    run.highest = max(run.highest, offset)
+    if offset != 0:
+        distance = max(offset, -1) - index
+        run.slack, run.ahead = min(run.slack, distance), max(run.ahead, distance)
+    run.entries = index + 1
+
+
 @njit(cache=True, nogil=True)
-def summarize_runs(bounds, queue_offset, first, slack, ahead, highest):
-    """Write the first queue offset, `slack`, `ahead` and the highest queue offset of each group of entries.
+def extend_runs(messages, multi, runs):
+    """Add the entries of a batch to the runs of their queues.
 
-    A queue with p entries accepts all entries of a group, each at its queue offset, if and only if p <= slack. No queue
-    offset is skipped if p >= ahead. Entries with the queue offset 0 do not affect `slack` and `ahead`, because a broker
-    accepts them always.
+    A run has the number of entries, the first queue offset, `slack`, `ahead` and the highest queue offset. A queue with
+    p entries accepts all entries of a run, each at its queue offset, if and only if p <= slack. No queue offset is
+    skipped if p >= ahead. Entries with the queue offset 0 do not affect `slack` and `ahead`, because a broker accepts
+    them always.
 
-    bounds                        int64[g + 1]
-    first, slack, ahead, highest  int64[g], set here
+    messages, multi  columns of a DispatchBatch; `multi` is sorted by its field `row`
+    runs             rows with int64 fields, one for each queue; a run without entries is all zeros
     """
-    for group in range(len(bounds) - 1):
-        start, stop = bounds[group], bounds[group + 1]
-        first[group] = queue_offset[start] if start < stop else 0
-        least, most, furthest = np.int64(MAX_QUEUE_OFFSET), np.int64(0), np.int64(0)
-        for entry in range(start, stop):
-            offset = queue_offset[entry]
-            most = max(most, offset)
-            if offset != 0:
-                least = min(least, max(offset, -1) - (entry - start))
-                furthest = max(furthest, max(offset, -1) - (entry - start))
-        slack[group], ahead[group], highest[group] = least, furthest, most
+    further = 0
+    for row in range(len(messages)):
+        message = messages[row]
+        if not has_no_entry(message):
+            _extend_run(runs[message.queue], message.queue_offset)
+        while further < len(multi) and multi[further].row == row:
+            _extend_run(runs[multi[further].queue], multi[further].queue_offset)
+            further += 1

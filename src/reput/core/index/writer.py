@@ -97,6 +97,9 @@ class IndexFileBuilder:
             items = self._window[: stop - done]
             self._file.write(items.data, item_position(self._config.hash_slots, first))
             done = stop
+
+    def start_writeback(self) -> None:
+        """Make the system start writing the items that were put."""
         self._file.start_writeback()
 
     def close(self, sync: bool = True) -> IndexHeader:

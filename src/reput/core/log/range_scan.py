@@ -15,9 +15,10 @@ from reput.core.log.known_file import KnownFile, ReplacedIds, StatedOffsets, Tim
 from reput.core.log.scan import FileScan, ScannedPiece
 from reput.core.log.verdict import ScanMode
 from reput.errors import StoreNotFoundError
-from reput.format.commit_log import SYS_FLAG_PREPARED, SYS_FLAG_ROLLBACK, SYS_FLAG_TRANSACTION_MASK
+from reput.format.commit_log import SYS_FLAG_ROLLBACK, SYS_FLAG_TRANSACTION_MASK
 from reput.io import OpenFile
 from reput.kernels import key_match as kernel
+from reput.kernels.batch_facts import PIECE_DTYPE, find_queue_ends, summarize_times
 from reput.kernels.jit import new_rows
 
 # Maximum number of pieces into which a file is divided, and minimum size of a piece.
@@ -29,9 +30,10 @@ _LATEST = (1 << 63) - 1
 _MOST_QUEUES = 1 << 16
 # The same for its rolled-back messages. With more, a table reads the whole file.
 _MOST_ROLLED_BACK = 1 << 12
-# Messages with this bit are prepared or rolled back, so they have no queue entry.
-_UNDISPATCHED = SYS_FLAG_PREPARED
 Offsets = npt.NDArray[np.int64]
+_NO_OFFSETS: Offsets = np.empty(0, np.int64)
+# Pieces that one kernel call summarizes.
+_PIECES_AT_ONCE = 1 << 10
 
 
 def scan_range(
@@ -98,8 +100,7 @@ class PassedRange:
 
         They begin at `offsets`, by default where they state.
         """
-        stated = batch.messages["physical_offset"]
-        self._collected.add(batch, stated if offsets is None else offsets, is_whole=True)
+        self._collected.add(batch, offsets, is_whole=True)
 
     def result(self, stop: int) -> KnownFile:
         """Return the facts about the range up to `stop`. It has no damage."""
@@ -139,6 +140,23 @@ def stored_within(
     return offsets
 
 
+def _pieces(
+    batch: DispatchBatch, offsets: Offsets | None, piece_bytes: int
+) -> Iterator[tuple[int, int, int, int, int]]:
+    """Divide a batch at multiples of `piece_bytes`. Yield the fields of PIECE_DTYPE for each part.
+
+    The log is divided into pieces at multiples of the piece size. A later scan of appended messages uses the same
+    borders, so the first appended messages may extend the last piece.
+    """
+    begins = _NO_OFFSETS if offsets is None else offsets
+    pieces, row = new_rows(_PIECES_AT_ONCE, PIECE_DTYPE), 0
+    while row < len(batch):
+        count = summarize_times(batch.messages, begins, row, piece_bytes, pieces)
+        found = pieces[:count].tolist()
+        yield from found
+        row = found[-1][1]
+
+
 class _Collected:
     """Collects the results of a scan of a file: store times, queues, and message ids without an index entry."""
 
@@ -152,42 +170,28 @@ class _Collected:
         self._rolled_back = None if known.rolled_back is None else list(known.rolled_back)
         self._first, self._last = np.empty((2, 0), np.int64)
 
-    def add(self, batch: DispatchBatch, offsets: Offsets, *, is_whole: bool) -> None:
-        """Take a batch whose records begin at `offsets`.
+    def add(self, batch: DispatchBatch, offsets: Offsets | None, *, is_whole: bool) -> None:
+        """Take a batch whose records begin at `offsets`, or where they state.
 
         `is_whole` states whether there is no damage between the previous batch and this one.
         """
-        times, sizes = batch.messages["store_timestamp"], batch.messages["size"]
-        if not len(times):
+        if not len(batch):
             return
         if self._known.queues is not None:
-            self._add_queues(batch)
-            self._add_rolled_back(batch, offsets)
-        steps_back = np.diff(times, prepend=times[0]) < 0
-        # The log is divided into pieces at multiples of the piece size. A later scan of appended messages uses the same
-        # borders, so the first appended messages may extend the last piece.
-        number = offsets // self._piece_bytes
-        first = np.append(0, np.flatnonzero(np.diff(number)) + 1)
-        least, most = np.minimum.reduceat(times, first), np.maximum.reduceat(times, first)
-        # `TimedPiece.ascends` states only whether the store times within one piece ascend. So ignore a step back from
-        # one piece to the next.
-        steps_back[first] = False
-        stepped = np.add.reduceat(steps_back.astype(np.int64), first)
-        stops = [*first[1:].tolist(), len(times)]
-        for row, (begin, stop) in enumerate(zip(first.tolist(), stops, strict=True)):
+            self._add_queues(batch, offsets)
+        begins = batch.messages["physical_offset"] if offsets is None else offsets
+        sizes, times = batch.messages["size"], batch.messages["store_timestamp"]
+        for first, stop, least, most, steps_back in _pieces(batch, offsets, self._piece_bytes):
+            last = int(begins[stop - 1])
             self._append(
                 TimedPiece(
-                    int(offsets[begin]), int(offsets[stop - 1]) + int(sizes[stop - 1]),
-                    int(least[row]), int(most[row]),
-                    int(offsets[stop - 1]), not stepped[row], is_whole or row > 0,
+                    int(begins[first]), last + int(sizes[stop - 1]), least, most,
+                    last, not steps_back, is_whole or first > 0,
                 ),
-                int(times[begin]),
+                int(times[first]),
             )  # fmt: skip
 
-    def _add_queues(self, batch: DispatchBatch) -> None:
-        # NumPy's `at` is much faster with contiguous arrays of these types.
-        numbers = batch.messages["queue"].astype(np.intp)
-        offsets = np.ascontiguousarray(batch.messages["queue_offset"])
+    def _add_queues(self, batch: DispatchBatch, offsets: Offsets | None) -> None:
         # A scan numbers queues in the order of their first messages, so earlier queues keep their numbers. Another scan
         # numbers them anew.
         if batch.queues[: len(self._queues)] != self._queues:
@@ -196,17 +200,14 @@ class _Collected:
             self._first = np.concatenate([self._first, np.full(new, _LATEST)])
             self._last = np.concatenate([self._last, np.full(new, -1)])
         self._queues = batch.queues
-        is_dispatched = batch.messages["sys_flag"] & _UNDISPATCHED == 0
-        if not is_dispatched.all():
-            numbers, offsets = numbers[is_dispatched], offsets[is_dispatched]
-        np.minimum.at(self._first, numbers, offsets)
-        np.maximum.at(self._last, numbers, offsets)
+        if find_queue_ends(batch.messages, self._first, self._last):
+            self._add_rolled_back(batch, offsets)
 
-    def _add_rolled_back(self, batch: DispatchBatch, offsets: Offsets) -> None:
+    def _add_rolled_back(self, batch: DispatchBatch, offsets: Offsets | None) -> None:
         state = batch.messages["sys_flag"] & SYS_FLAG_TRANSACTION_MASK
-        rows = np.flatnonzero(state == SYS_FLAG_ROLLBACK)
-        if self._rolled_back is not None and len(rows):
-            self._rolled_back += offsets[rows].tolist()
+        begins = batch.messages["physical_offset"] if offsets is None else offsets
+        if self._rolled_back is not None:
+            self._rolled_back += begins[state == SYS_FLAG_ROLLBACK].tolist()
             if len(self._rolled_back) > _MOST_ROLLED_BACK:
                 self._rolled_back = None
 

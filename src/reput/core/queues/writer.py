@@ -322,6 +322,26 @@ class ConsumeQueueWriter(QueueWriter):
             self._files.make(self.position)
         return int(count)
 
+    def extend(
+        self, entries: npt.NDArray[np.uint32], queue_offset: int, max_physical_offset: int
+    ) -> None:
+        """Append entries that the queue accepts, each directly after the previous one.
+
+        Args:
+            entries: RawEntries, as stored in a ConsumeQueue file.
+            queue_offset: Queue offset of the first message, which is the position of its entry in a new queue.
+            max_physical_offset: Physical offset at which the last message ends.
+
+        Raises:
+            StoreAccessError: a file cannot be written.
+        """
+        begin = queue_offset if self.position is None else self.position
+        if self.position is None:
+            # As in `append`.
+            self._fill_pre_blank(begin % self._queue_entries, begin)
+        self._files.write(entries.data.cast("B"), begin)
+        self.position, self.max_physical_offset = begin + len(entries), max_physical_offset
+
     def _write(
         self, entries: npt.NDArray[np.uint32], numbers: npt.NDArray[np.int64], begin: int
     ) -> None:

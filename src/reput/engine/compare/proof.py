@@ -62,6 +62,8 @@ _CHECKED_GAPS = 1 << 11
 _CHECKED_ITEMS = 1 << 10
 # A gap between two items counts as wide if it is longer than this many average messages.
 _GAP_MESSAGES = 4
+# The items of a damaged file may state any offsets.
+_MOST_LEAST = 1 << 40
 _MOST_LOST = 1 << 10
 _TIMED_ITEMS = 1 << 6
 _MOST_LINES = 8
@@ -197,6 +199,31 @@ class ChainCheck:
         return bool(self._wrong == 0 and int(self._total) == 0)
 
 
+class _WideGaps:
+    """The widest gaps between neighbouring items, at most _CHECKED_GAPS.
+
+    Attributes:
+        least: The gaps are wider than this number of bytes. It grows if there are too many.
+    """
+
+    def __init__(self, least: int) -> None:
+        self.least = max(least, 1)
+        self._numbers, self._widths = np.empty((2, _CHECKED_GAPS), np.int64)
+        self._count = 0
+
+    def add(self, items: npt.NDArray[np.uint32], first: int) -> None:
+        """Take the next items, from number `first` on. The first of them is the last one of the previous call."""
+        self._count, self.least = find_wide_gaps(
+            items, first, self.least, self._numbers, self._widths, self._count
+        )
+
+    def wider_than(self, least: int) -> list[int]:
+        """Return the numbers of the items before gaps of more than `least` bytes."""
+        is_wider = self._widths[: self._count] > least
+        numbers: list[int] = self._numbers[: self._count][is_wider].tolist()
+        return numbers
+
+
 class _ItemRange(NamedTuple):
     """The items `first` to `last`. Look-ups reach them, they are in order, and their messages have not expired."""
 
@@ -234,6 +261,7 @@ class _Prover:
         self._gap_bytes = 0
         self._file = file
         self._is_timed = False
+        self._gaps: _WideGaps | None = None
 
     def proof(self, used_slots: int, earlier: Proof | None) -> Proof:
         ranges: list[OffsetRange] = []
@@ -290,15 +318,31 @@ class _Prover:
         return numbers
 
     def _are_linked(self, newest: int, chains: ChainCheck) -> bool:
-        """Return whether look-ups reach all items up to `newest`, and the items are in order."""
+        """Return whether look-ups reach all items up to `newest`, and the items are in order.
+
+        Also find the wide gaps, so that they need no second pass over the file.
+        """
         seconds, falls = 0, 0
-        for first, items in self._entries.pieces(1, newest + 1):
-            fallen, seconds = count_falls(items, first, self._last, seconds)
+        self._gaps = self._narrow_gaps() if newest == self._last else None
+        for first, items in self._entries.pieces(1, newest + 1, overlap=1):
+            # The previous piece has had this piece's first item.
+            new = items[first > 1 :]
+            begin = first + len(items) - len(new)
+            fallen, seconds = count_falls(new, begin, self._last, seconds)
             falls += fallen
-            chains.add(items, first, self._last)
+            # Only items in order have gaps.
+            if not chains.add(new, begin, self._last):
+                self._gaps = None
+            if self._gaps is not None:
+                self._gaps.add(items, first)
         self._messages = chains.messages
         self._is_timed = bool(falls == 0)
         return chains.is_valid
+
+    def _narrow_gaps(self) -> _WideGaps:
+        """Return room for gaps that are wide for items. Gaps that are wide for messages, which are fewer, are wider."""
+        mean = (self._entries.offset(self._last) - self._entries.offset(1)) // self._last
+        return _WideGaps(min(_GAP_MESSAGES * mean, _MOST_LEAST))
 
     def _find_lost(
         self, newest: int, slots: npt.NDArray[np.uint32]
@@ -355,14 +399,16 @@ class _Prover:
         If the first message of a sample lacks an item, return None: all messages must then be compared.
         """
         entries, mean = self._entries, (stop - start) // max(self._messages, 1)
-        gaps, widths = np.empty((2, _CHECKED_GAPS), np.int64)
-        count, least = 0, max(_GAP_MESSAGES * mean, 1)
-        for number, items in entries.pieces(first, last + 1, overlap=1):
-            count, least = find_wide_gaps(items, number, least, gaps, widths, count)
+        least, gaps = max(_GAP_MESSAGES * mean, 1), self._gaps
+        if gaps is None or gaps.least > least or (first, last) != (1, self._last):
+            gaps = _WideGaps(least)
+            for number, items in entries.pieces(first, last + 1, overlap=1):
+                gaps.add(items, number)
+        least = max(least, gaps.least)
         # Sample the widest gaps between items, because lost items usually leave wide gaps. Sample also evenly spread
         # items, to detect an index that belongs to another log.
         spread = np.linspace(first, last, _CHECKED_ITEMS, dtype=np.int64)
-        sampled = {*gaps[:count].tolist(), *spread.tolist()}
+        sampled = {*gaps.wider_than(least), *spread.tolist()}
         samples = sorted({entries.of_message(item, first, last) for item in sampled})
         end, holes = self._comparison.compare(start, entries.offset(first), first, first)
         for begin, after in samples:
@@ -373,7 +419,7 @@ class _Prover:
             if lacking and lacking[0].start == offset and not is_edge:
                 return None
             holes += lacking
-        self._gap_bytes = max(self._gap_bytes, int(least))
+        self._gap_bytes = max(self._gap_bytes, least)
         return end, holes
 
     def _tell(self, holes: Sequence[OffsetRange]) -> None:

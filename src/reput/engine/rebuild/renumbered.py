@@ -72,7 +72,7 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
             end = ends[queue] = begin + entries
             # A run is regular if its queue offsets are begin, begin + 1, and so on. Then its first queue offset is
             # `begin`, and its highest is `end - 1`. `slack` is the lowest difference between the queue offset of an
-            # entry and the entry's index in the run. So `slack` is `begin` in a regular run. But `summarize_runs`
+            # entry and the entry's index in the run. So `slack` is `begin` in a regular run. But `extend_runs`
             # computes `slack` without the entries that have queue offset 0. If the run's only entry has queue offset 0,
             # `slack` is therefore meaningless, and is not compared with `begin`.
             if (first, slack if end > 1 else begin, highest) != (begin, begin, end - 1):

@@ -21,10 +21,9 @@ from reput.core import (
 from reput.engine.rebuild.batch_file import (
     BatchFileWriter,
     QueueRuns,
-    joined,
+    extended,
     new_runs,
     read_summary,
-    runs_of,
 )
 from reput.engine.rebuild.splits import Split, SplitSummary
 from reput.errors import FormatError, ObjectConflictError, StoreNotFoundError
@@ -140,7 +139,7 @@ def _walk(
         if facts is not None:
             facts.add(batch)
         _count(batch, summary)
-        runs = joined(runs, runs_of(batch))
+        runs = extended(runs, batch)
     summary.entries = int(runs["entries"].sum())
     summary.end, summary.finished = scan.end.position, scan.end.finished
     summary.unreadable = scan.end.unreadable
@@ -157,12 +156,10 @@ def _count(batch: DispatchBatch, summary: SplitSummary) -> None:
     summary.messages += len(batch)
     summary.keys += len(batch.key_hash)
     summary.last_timestamp = int(batch.messages["store_timestamp"][-1])
-    keyed = np.flatnonzero(batch.messages["key_count"])
-    if len(keyed):
-        if summary.first_keyed_offset is None:
-            summary.first_keyed_offset = int(batch.messages["physical_offset"][keyed[0]])
-        # After a full IndexFile, IndexService creates the next one even for a message without keys. So note whether
-        # messages without keys follow the last message with keys.
-        summary.keyless_tail = bool(keyed[-1] != len(batch) - 1)
-    else:
-        summary.keyless_tail = True
+    key_count = batch.messages["key_count"]
+    if len(batch.key_hash) and summary.first_keyed_offset is None:
+        first = np.argmax(key_count > 0)
+        summary.first_keyed_offset = int(batch.messages["physical_offset"][first])
+    # After a full IndexFile, IndexService creates the next one even for a message without keys. So note whether
+    # messages without keys follow the last message with keys.
+    summary.keyless_tail = bool(key_count[-1] == 0)

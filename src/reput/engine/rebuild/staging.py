@@ -32,7 +32,7 @@ STAGING_FOLDER = ".reput-rebuild"
 RUN_FILE = "run"
 # Raise this number when the format of staged files changes, so that an upgraded reput does not
 # reuse old files.
-_LAYOUT = 6
+_LAYOUT = 7
 
 
 class FencedRun:

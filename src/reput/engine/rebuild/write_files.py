@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from reput.core import (
     queue_folder,
 )
 from reput.engine.compare import prove_new
-from reput.engine.rebuild.batch_file import read_batches
+from reput.engine.rebuild.batch_file import read_batches, read_entries, read_index_entries
 from reput.engine.rebuild.batch_queues import Batches, write_batch_queues
 from reput.engine.rebuild.divided import divided_batches
 from reput.engine.rebuild.extended_queues import write_extended_queues
@@ -45,7 +45,6 @@ from reput.format.index_file import IndexHeader
 from reput.io import DISK, LOCAL, Disk, StagedFiles, Storage
 from reput.kernels.jit import new_rows
 
-_INDEX_FIELDS = ("physical_offset", "store_timestamp", "key_count", "key_hash")
 _QUEUE_FIELDS = (
     "physical_offset", "size", "tags_code", "sys_flag", "queue", "queue_offset", "multi",
 )  # fmt: skip
@@ -155,19 +154,20 @@ def _prove(job: WriteJob, task: IndexFileTask, path: Path) -> Proof | str:
 
 def _put_range(job: WriteJob, builder: IndexFileBuilder, entries: KeyRange) -> None:
     position = 0
-    for batch in read_batches(join(job.scanned, entries.staged), _INDEX_FIELDS):
+    for batch in read_index_entries(join(job.scanned, entries.staged)):
         start, stop = max(entries.start - position, 0), entries.stop - position
         position += len(batch.key_hash)
         if start < len(batch.key_hash) and stop > 0:
             builder.put(batch.key_hash[start:stop], batch.key_row[start:stop], batch.messages)
         # The remaining batches belong to later files.
         if position >= entries.stop:
-            return
+            break
+    builder.start_writeback()
 
 
 def _end_of(job: WriteJob, entry: KeyRange) -> IndexFileEnd:
     position = 0
-    for batch in read_batches(join(job.scanned, entry.staged), _INDEX_FIELDS):
+    for batch in read_index_entries(join(job.scanned, entry.staged)):
         if entry.start < position + len(batch.key_hash):
             message = batch.messages[batch.key_row[entry.start - position]]
             return IndexFileEnd(int(message["store_timestamp"]), int(message["physical_offset"]))
@@ -193,20 +193,21 @@ def _write_regular(job: WriteJob, task: QueueTask) -> QueuesWritten:
             queues[name] = ConsumeQueueWriter(place, entries, positions.get(name))
         return queues.get(name)
 
-    count = total = 0
-    lost = job.lost_ranges()
+    count = 0
     try:
         for staged in plan.staged[task.first : task.stop]:
-            for batch in read_batches(join(job.scanned, staged), _QUEUE_FIELDS):
-                batch_count, batch_entries = _append(batch, writer_of, lost, None)
-                count += batch_count
-                total += batch_entries
+            for batch in read_entries(join(job.scanned, staged)):
+                bounds, first, end = batch.bounds.tolist(), batch.first.tolist(), batch.end.tolist()
+                for number, name in enumerate(batch.queues):
+                    start, stop = bounds[number : number + 2]
+                    if start < stop and (queue := writer_of(name)) is not None:
+                        queue.extend(batch.entries[start:stop], first[number], end[number])
+                        count += stop - start
         _close(queues)
     finally:
         for written in queues.values():
             written.close(sync=False)
-    blanks = sum(written.blanks for written in queues.values())
-    return QueuesWritten(count, total - count, blanks)
+    return QueuesWritten(count, 0)
 
 
 def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
@@ -298,7 +299,7 @@ def _walk(
     lost, last_messages = job.lost_ranges(), {name: _LastMessage() for name in queues}
     try:
         for batch in batches(_QUEUE_FIELDS):
-            batch_count, batch_entries = _append(batch, queues.get, lost, last_messages)
+            batch_count, batch_entries = _append(batch, queues, lost, last_messages)
             count += batch_count
             total += batch_entries
         count += sum(message.release(lost) for message in last_messages.values())
@@ -371,9 +372,9 @@ def _over_old(old: dict[Queue, OldQueue], total: int, blanks: int) -> QueuesWrit
 
 def _append(
     batch: DispatchBatch,
-    writer_of: Callable[[Queue], ConsumeQueueWriter | None],
+    queues: dict[Queue, ConsumeQueueWriter],
     lost: LostRanges,
-    last_messages: dict[Queue, _LastMessage] | None,
+    last_messages: dict[Queue, _LastMessage],
 ) -> tuple[int, int]:
     """Append a batch's entries to the queues that have a writer.
 
@@ -382,14 +383,9 @@ def _append(
     """
     count = total = 0
     for _, name, rows, queue_offset in batch.by_queue():
-        queue = writer_of(name)
-        if queue is None:
-            continue
-        if last_messages is None:
-            count += queue.append(batch.messages, rows, queue_offset, lost)
-        else:
+        if (queue := queues.get(name)) is not None:
             count += last_messages[name].append(queue, batch.messages[rows], queue_offset, lost)
-        total += len(rows)
+            total += len(rows)
     return count, total
 
 
