@@ -15,13 +15,16 @@ import pytest
 import pyzstd
 
 import reput
-from reput.cli.main import main
+from reput.cli.main import FOUND, WRONG_USE, main
 from reput.core.query.message_store import MessageStore
 from reput.errors import UsageError
 from reput.format.archive import tree_root
 from reput.io.archive import Archive
+from tests.cli.running import one_line
+from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_FIVE, EVERY_STORE, GoldenStore
+from tests.small import SMALL_16K
 
 Golden = Callable[[str], GoldenStore]
 _OTHERWISE = ("five_dledger", "five_tiered", "five_timer", "defaults")
@@ -381,3 +384,20 @@ def test_a_folder_without_a_manifest_is_not_an_archive(
         target = [str(tmp_path / "restored")] if arguments == ("restore",) else []
         assert main([*arguments, place, *target]) == 2
         assert f"{place}: is not an archive: it has no archive.json" in capsys.readouterr().err
+
+
+def test_an_archive_without_a_log_file_says_so(tmp_path: Path) -> None:
+    """The only log file of a small store is its last one, which is not archived by default."""
+    store, archive = tmp_path / "store", tmp_path / "archive"
+    with reput.open_store(store, mode="rw", config=SMALL_16K) as opened:
+        opened.put(reput.Message("T", b"body", ["k"]))
+    ran = run("archive", store, archive)
+    assert ran.code == FOUND
+    assert "archive the last file of a stopped store as well (with_last)" in ran.out
+    assert "  no log file is archived yet" in run("archive", "--verify", archive).lines
+    for command in (("query", archive, "--key", "k"), ("restore", archive, tmp_path / "new")):
+        ran = run(*command)
+        assert ran.code == WRONG_USE
+        assert "the archive has no log file yet" in one_line(ran)
+    assert run("archive", store, archive, "--with-last").code == FOUND
+    assert run("query", archive, "--key", "k").code == FOUND

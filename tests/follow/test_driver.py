@@ -128,7 +128,8 @@ def test_a_second_run_continues_without_a_rebuild(tmp_path: Path) -> None:
     # A rebuild, or an earlier run, has indexed the others.
     assert first.report is not None
     assert second.report is not None
-    assert (first.report.messages in (0, 100), second.report.messages) == (True, 200)
+    # The rebuild may have read some of the 100 messages that were written meanwhile.
+    assert (first.report.messages <= 100, second.report.messages) == (True, 200)
     assert_as_rebuilt(log, tmp_path / "out", CONFIG)
 
 

@@ -55,6 +55,18 @@ def test_damage_withdraws_evidence() -> None:
     assert of(evidence).unreadable == (damage(120, 130),)
 
 
+def test_only_unreadable_bytes_that_were_asked_are_counted() -> None:
+    evidence = Evidence("log")
+    evidence.scanned(100, 200)
+    # A lost file reaches beyond both ends of the question, or beyond one of them; findings may overlap.
+    evidence.damage += [damage(0, 110), damage(105, 120), damage(190, 1000)]
+    coverage = of(evidence)
+    assert coverage.unreadable_bytes == 30
+    assert sum(part.size_bytes for part in coverage.unproven) == 30
+    evidence.damage.append(damage(0, 1000))
+    assert of(evidence).unreadable_bytes == 100
+
+
 def test_damage_of_unknown_length_withdraws_evidence() -> None:
     evidence = Evidence("log")
     evidence.scanned(100, 200)

@@ -239,6 +239,8 @@ class StoreLog:
             # A file that expires, or is created, while the folder is read may look like a hole. So list again.
             files = self._files()
         if not files:
+            if self._storage.is_archive:
+                raise StoreNotFoundError(f"{self.store}: the archive has no log file yet")
             raise StoreNotFoundError(
                 f"{self.name}: has no CommitLog file (a file whose name is an offset in 20 digits)"
             )

@@ -132,7 +132,12 @@ class Coverage:
 
     @property
     def unreadable_bytes(self) -> int:
-        return sum(part.length for part in self.unreadable)
+        """Return the bytes of the requested ranges that could not be read. A finding may reach beyond these ranges."""
+        places = [lost for lost in self.unreadable if lost.physical_offset is not None]
+        lost_ranges = [OffsetRange(lost.start, lost.stop) for lost in places]
+        return sum(
+            part.size_bytes for part in common(lost_ranges, self.asked.ranges or lost_ranges)
+        )
 
 
 class Evidence:

@@ -151,9 +151,10 @@ class FollowReport(Report):
         if not self.position:
             yield "No message arrived, so nothing was indexed."
             return
+        new = f"{counted(self.messages, 'message')}, {counted(self.keys, 'key')}"
         yield (
             f"Followed the CommitLog to {self.position:,}: {printable(self.output)} has every message before that. "
-            f"{counted(self.messages, 'message')}, {counted(self.keys, 'key')} since the start."
+            f"{new if self.messages else 'No new message'} since the start."
         )
         if self.expired_files:
             files = counted(self.expired_files, "file")

@@ -51,7 +51,7 @@ def refuse_to_write(facts: StoreFacts) -> None:
     if other is not None and facts.has_queue_files:
         raise UsageError(
             f"{store}: has queues in files and in RocksDB, and reput writes one kind only, so the other would lack new "
-            "messages; convert them to one kind first, with reput rebuild"
+            "messages; reput rebuild converts them to one kind"
         )
     if other is not None and facts.queue_form is None:
         raise UsageError(

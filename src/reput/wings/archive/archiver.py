@@ -118,8 +118,8 @@ class _Archiver:
         self._add_files(todo, last, len(manifest.log))
         if last is not None and not with_last:
             self._report["notes"].append(
-                f"{os.path.basename(last.path)} was not archived, because the broker may still "
-                f"append to it"
+                f"{os.path.basename(last.path)} was not archived, because the broker may still append to it; archive "
+                "the last file of a stopped store as well (with_last)"
             )
         if retention_days is not None:
             self._progress("expire", 0, 1)

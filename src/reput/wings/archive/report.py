@@ -125,7 +125,8 @@ class VerifyReport(Report):
         yield f"Verified {printable(self.archive)}: {counted(self.objects, 'object')}, {format_size(self.read_bytes)}"
         if not self.problems:
             files = counted(self.files, "log file")
-            yield f"  unchanged: {files} and {agreeing(self.files, 'its')} indexes"
+            whole = f"unchanged: {files} and {agreeing(self.files, 'its')} indexes"
+            yield f"  {whole if self.files else 'no log file is archived yet'}"
         for problem in self.problems:
             yield f"damage: {printable(problem)}"
         if self.unused:

@@ -15,6 +15,7 @@ from reput.errors import (
     FormatError,
     StoreChangedError,
     StoreError,
+    StoreNotFoundError,
     UsageError,
     is_transient,
 )
@@ -228,6 +229,8 @@ def restore_store(
     archive, target = Archive(place, options), Path(destination)
     check_empty(target)
     log_files = _files_of_time(archive.manifest.log, begin_ms, end_ms)
+    if not archive.manifest.log:
+        raise StoreNotFoundError(f"{place}: the archive has no log file yet")
     if not log_files:
         raise UsageError(
             f"{place}: has no log file with messages of this time", arguments=["begin", "end"]
