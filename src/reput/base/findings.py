@@ -8,7 +8,7 @@ repair.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import Flag, StrEnum, auto
 from typing import Any
@@ -83,6 +83,24 @@ class _Record:
     in_check: bool = True
 
 
+def _like(
+    severity: Severity, remedy: Remedy, repair: Repair = Repair.NOTHING
+) -> Callable[..., _Record]:
+    """Return a function that creates records of one severity, with one remedy and repair."""
+
+    def record(name: str, meaning: str, **others: Any) -> _Record:
+        return _Record(name, severity, remedy, meaning, **{"repair": repair, **others})
+
+    return record
+
+
+_of_queues = _like(Severity.DAMAGE, Remedy.REBUILD_INDEXES, Repair.QUEUES)
+_of_index = _like(Severity.DAMAGE, Remedy.REBUILD_INDEXES, Repair.INDEX)
+_loss = _like(Severity.DAMAGE, Remedy.RESTORE_FILE)
+_warning = _like(Severity.WARNING, Remedy.NONE)
+_info = _like(Severity.INFO, Remedy.NONE)
+
+
 class Kind(StrEnum):
     """A kind of finding, with the attributes of a `_Record`."""
 
@@ -103,72 +121,56 @@ class Kind(StrEnum):
         return kind
 
     # The CommitLog
-    UNREADABLE_RECORD = _Record(
-        "unreadable_record", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "bytes of the log that cannot be read as records, although the log continues after them",
+    UNREADABLE_RECORD = _loss(
+        "unreadable_record", "bytes of the log that cannot be read as records, although the log continues after them",
         repair=Repair.SALVAGE, is_unreadable=True,
     )  # fmt: skip
-    RECORD_SIZE_MISMATCH = _Record(
-        "record_size_mismatch", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "a record whose TOTALSIZE is not the sum of its parts",
+    RECORD_SIZE_MISMATCH = _loss(
+        "record_size_mismatch", "a record whose TOTALSIZE is not the sum of its parts",
         repair=Repair.SALVAGE, is_unreadable=True,
     )  # fmt: skip
-    UNDECODABLE_MESSAGE = _Record(
-        "undecodable_message", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "a record with a part that cannot be decoded: its hosts, properties or compressed body",
+    UNDECODABLE_MESSAGE = _loss(
+        "undecodable_message", "a record with a part that cannot be decoded: its hosts, properties or compressed body",
         in_check=False,
     )  # fmt: skip
-    BODY_TOO_LARGE = _Record(
-        "body_too_large", Severity.WARNING, Remedy.NONE,
-        "a compressed body that exceeds the limit for decompression; readers return it as stored",
+    BODY_TOO_LARGE = _warning(
+        "body_too_large", "a compressed body that exceeds the limit for decompression; readers return it as stored",
         in_check=False,
     )  # fmt: skip
-    BODY_CRC = _Record(
-        "body_crc", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "a record whose body does not match the CRC that it states",
-        cost="{} stored {} without the body that was sent", noun="message",
-        repair=Repair.SALVAGE,
+    BODY_CRC = _loss(
+        "body_crc", "a record whose body does not match the CRC that it states",
+        cost="{} stored {} without the body that was sent", noun="message", repair=Repair.SALVAGE,
     )  # fmt: skip
-    RECORD_CRC = _Record(
-        "record_crc", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "a record of 5.x with a correct body that does not match the CRC of the whole record",
+    RECORD_CRC = _loss(
+        "record_crc", "a record of 5.x with a correct body that does not match the CRC of the whole record",
         cost="{} stored {} whose keys, properties or place may be wrong", noun="message",
     )  # fmt: skip
-    MISSING_LOG_FILE = _Record(
-        "missing_log_file", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "offsets between the first and the last file of the log that no file contains",
-        cost="all messages of the missing file",
-        is_unreadable=True,
+    MISSING_LOG_FILE = _loss(
+        "missing_log_file", "offsets between the first and the last file of the log that no file contains",
+        cost="all messages of the missing file", is_unreadable=True,
     )  # fmt: skip
     # A repair does not bring these messages back. It removes the index entries that lead to them.
-    LOST_LOG_END = _Record(
-        "lost_log_end", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "the log ends before a message that its index, a queue or the checkpoint knows of",
+    LOST_LOG_END = _loss(
+        "lost_log_end", "the log ends before a message that its index, a queue or the checkpoint knows of",
         repair=Repair.QUEUES,
     )  # fmt: skip
-    MISPLACED_RECORD = _Record(
-        "misplaced_record", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "a record that states another physical offset than its place",
+    MISPLACED_RECORD = _loss(
+        "misplaced_record", "a record that states another physical offset than its place",
         cost="{} stored {} are at places that no index points to", noun="message",
     )  # fmt: skip
-    LOG_FILE_SIZE = _Record(
-        "log_file_size", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "a CommitLog file of another size than the others, with which a broker does not start",
-        cost="a broker refuses the store",
-        repair=Repair.TRUNCATE | Repair.SALVAGE, is_unreadable=True,
+    LOG_FILE_SIZE = _loss(
+        "log_file_size", "a CommitLog file of another size than the others, with which a broker does not start",
+        cost="a broker refuses the store", repair=Repair.TRUNCATE | Repair.SALVAGE, is_unreadable=True,
     )  # fmt: skip
-    LOG_FILE_NAME = _Record(
-        "log_file_name", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "CommitLog files that overlap: a name is not the offset of its file's first byte",
+    LOG_FILE_NAME = _loss(
+        "log_file_name", "CommitLog files that overlap: a name is not the offset of its file's first byte",
     )  # fmt: skip
     FOREIGN_LOG_FILE = _Record(
         "foreign_log_file", Severity.WARNING, Remedy.REMOVE_FILE,
-        "something in commitlog/ that is not a CommitLog file; a broker does not start with it",
-        repair=Repair.DROP,
+        "something in commitlog/ that is not a CommitLog file; a broker does not start with it", repair=Repair.DROP,
     )  # fmt: skip
     TORN_LOG_END = _Record(
-        "torn_log_end", Severity.WARNING, Remedy.RECOVER,
-        "unreadable bytes after the last record of the log",
+        "torn_log_end", Severity.WARNING, Remedy.RECOVER, "unreadable bytes after the last record of the log",
         repair=Repair.TRUNCATE,
     )  # fmt: skip
     UNCOVERED_RANGE = _Record(
@@ -176,82 +178,58 @@ class Kind(StrEnum):
         "a range of the log for which nothing shows that the answer has all of its messages",
     )  # fmt: skip
     EXPIRED_UNREAD = _Record(
-        "expired_unread", Severity.DAMAGE, Remedy.NONE,
-        "messages that expired before they were read",
+        "expired_unread", Severity.DAMAGE, Remedy.NONE, "messages that expired before they were read",
         in_check=False,
     )  # fmt: skip
 
-    REPLICA_DIFFERS = _Record(
-        "replica_differs", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "stores with one cluster and broker name whose logs have different bytes at one offset",
+    REPLICA_DIFFERS = _loss(
+        "replica_differs", "stores with one cluster and broker name whose logs have different bytes at one offset",
     )  # fmt: skip
 
     # ConsumeQueues
-    PARTIAL_QUEUE_ENTRY = _Record(
-        "partial_queue_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "bytes at the end of a ConsumeQueue file that are not a whole entry",
-        repair=Repair.QUEUES, in_check=False,
+    PARTIAL_QUEUE_ENTRY = _of_queues(
+        "partial_queue_entry", "bytes at the end of a ConsumeQueue file that are not a whole entry",
+        in_check=False,
     )  # fmt: skip
-    QUEUE_GAP = _Record(
-        "queue_gap", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "an unwritten entry, which ends its queue although later entries are written",
+    QUEUE_GAP = _of_queues(
+        "queue_gap", "an unwritten entry, which ends its queue although later entries are written",
         cost="consumers do not get past it",
-        repair=Repair.QUEUES,
     )  # fmt: skip
-    QUEUE_DISORDER = _Record(
-        "queue_disorder", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "an entry that leads to an offset before the end of the previous entry's message",
+    QUEUE_DISORDER = _of_queues(
+        "queue_disorder", "an entry that leads to an offset before the end of the previous entry's message",
         cost="consumers get messages twice, in the wrong order, or not at all",
-        repair=Repair.QUEUES,
     )  # fmt: skip
-    FOREIGN_QUEUE_ENTRY = _Record(
-        "foreign_queue_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "an entry that leads to a message of another queue, or of another position in the queue",
+    FOREIGN_QUEUE_ENTRY = _of_queues(
+        "foreign_queue_entry", "an entry that leads to a message of another queue, or of another position in the queue",
         cost="consumers get a message of another queue, or an error",
-        repair=Repair.QUEUES,
     )  # fmt: skip
-    MISSING_QUEUE_ENTRY = _Record(
-        "missing_queue_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "messages that were dispatched but have no entry in their queue",
+    MISSING_QUEUE_ENTRY = _of_queues(
+        "missing_queue_entry", "messages that were dispatched but have no entry in their queue",
         cost="{} stored {} cannot be consumed", noun="message",
-        repair=Repair.QUEUES,
     )  # fmt: skip
-    QUEUES_DELETED = _Record(
-        "queues_deleted", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "a log with messages but no ConsumeQueue at all",
-        repair=Repair.QUEUES,
-    )  # fmt: skip
-    MISSING_QUEUE = _Record(
-        "missing_queue", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "a queue with messages in the log that has no ConsumeQueue",
-        repair=Repair.QUEUES,
-    )  # fmt: skip
-    EMPTY_QUEUE = _Record(
-        "empty_queue", Severity.WARNING, Remedy.NONE,
-        "a queue without an entry; only a full check shows whether the log has messages of it",
+    QUEUES_DELETED = _of_queues("queues_deleted", "a log with messages but no ConsumeQueue at all")
+    MISSING_QUEUE = _of_queues(
+        "missing_queue", "a queue with messages in the log that has no ConsumeQueue"
+    )
+    EMPTY_QUEUE = _warning(
+        "empty_queue", "a queue without an entry; only a full check shows whether the log has messages of it",
         cost="if the log has messages of the queue, which a full check shows, they cannot be consumed",
     )  # fmt: skip
-    MISSING_QUEUE_FILE = _Record(
-        "missing_queue_file", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "a ConsumeQueue file that is missing between two others",
+    MISSING_QUEUE_FILE = _of_queues(
+        "missing_queue_file", "a ConsumeQueue file that is missing between two others",
         cost="its messages cannot be consumed",
-        repair=Repair.QUEUES,
     )  # fmt: skip
-    QUEUE_FILE_SIZE = _Record(
-        "queue_file_size", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "a ConsumeQueue file of another size than the others, with which a broker does not start",
+    QUEUE_FILE_SIZE = _of_queues(
+        "queue_file_size", "a ConsumeQueue file of another size than the others, with which a broker does not start",
         cost="a broker refuses the store",
-        repair=Repair.QUEUES,
     )  # fmt: skip
-    UNCERTAIN_SIZE = _Record(
-        "uncertain_size", Severity.WARNING, Remedy.NONE,
+    UNCERTAIN_SIZE = _warning(
+        "uncertain_size",
         "files of one kind that do not show their size for certain; commands that write need the broker's settings",
     )  # fmt: skip
-    WRONG_QUEUE_ENTRY = _Record(
-        "wrong_queue_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "an entry whose size or tags code differs from its message",
+    WRONG_QUEUE_ENTRY = _of_queues(
+        "wrong_queue_entry", "an entry whose size or tags code differs from its message",
         cost="{} stored {} cannot be consumed, or pass a wrong filter", noun="message",
-        repair=Repair.QUEUES,
     )  # fmt: skip
     SECOND_QUEUES = _Record(
         "second_queues", Severity.WARNING, Remedy.REBUILD_INDEXES,
@@ -259,35 +237,32 @@ class Kind(StrEnum):
         cost="consumers get other messages, or none, if the broker prefers RocksDB (combineCQPreferCQType)",
         repair=Repair.QUEUES,
     )  # fmt: skip
-    MISPLACED_QUEUE_ENTRY = _Record(
-        "misplaced_queue_entry", Severity.WARNING, Remedy.NONE,
-        "an entry whose number is not the queue offset of its message",
+    MISPLACED_QUEUE_ENTRY = _warning(
+        "misplaced_queue_entry", "an entry whose number is not the queue offset of its message",
         cost="{} stored {} with another queue offset than stated", noun="message",
     )  # fmt: skip
-    LMQ_OFFSETS_RESTARTED = _Record(
-        "lmq_offsets_restarted", Severity.WARNING, Remedy.NONE,
-        "messages of an %LMQ% queue that were not dispatched because its queue offsets restarted "
-        "at 0",
+    LMQ_OFFSETS_RESTARTED = _warning(
+        "lmq_offsets_restarted",
+        "messages of an %LMQ% queue that were not dispatched because its queue offsets restarted at 0",
         cost="{} stored {} cannot be consumed", noun="message",
     )  # fmt: skip
-    TOPIC_RECREATED = _Record(
-        "topic_recreated", Severity.INFO, Remedy.NONE,
+    TOPIC_RECREATED = _info(
+        "topic_recreated",
         "messages of a topic that was deleted and created again: its queues have entries for newer messages only",
         cost="{} stored {} cannot be consumed", noun="message",
     )  # fmt: skip
-    TOPIC_DELETED = _Record(
-        "topic_deleted", Severity.INFO, Remedy.NONE,
+    TOPIC_DELETED = _info(
+        "topic_deleted",
         "messages without a queue whose topic was deleted: it is not in config/topics.json, or it is a Lite topic",
     )  # fmt: skip
-    QUEUE_OFFSET_DISORDER = _Record(
-        "queue_offset_disorder", Severity.DAMAGE, Remedy.RESTORE_FILE,
+    QUEUE_OFFSET_DISORDER = _loss(
+        "queue_offset_disorder",
         "a message without an entry whose queue offset does not fit between its neighbours in the log",
     )  # fmt: skip
     UNDISPATCHED_TAIL = _Record(
         "undispatched_tail", Severity.WARNING, Remedy.REBUILD_INDEXES,
         "messages at the end of the log that were not dispatched",
-        cost="{} stored {} cannot be consumed until dispatched", noun="message",
-        repair=Repair.QUEUES | Repair.INDEX,
+        cost="{} stored {} cannot be consumed until dispatched", noun="message", repair=Repair.QUEUES | Repair.INDEX,
     )  # fmt: skip
     SKIPPED_AT_START = _Record(
         "skipped_at_start", Severity.WARNING, Remedy.RECOVER,
@@ -296,186 +271,130 @@ class Kind(StrEnum):
     )  # fmt: skip
 
     # IndexFiles
-    INDEX_FILE_SIZE = _Record(
-        "index_file_size", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "an IndexFile whose size does not match its slots and items",
+    INDEX_FILE_SIZE = _of_index(
+        "index_file_size", "an IndexFile whose size does not match its slots and items",
         cost="keys whose items are missing cannot be found",
-        repair=Repair.INDEX,
     )  # fmt: skip
-    INDEX_HEADER = _Record(
-        "index_header", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "an IndexFile whose header contradicts its slots and items, or the log",
+    INDEX_HEADER = _of_index(
+        "index_header", "an IndexFile whose header contradicts its slots and items, or the log",
         cost="queries by key skip the file, or miss keys",
-        repair=Repair.INDEX,
     )  # fmt: skip
-    INDEX_SLOT = _Record(
-        "index_slot", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "a slot that leads to an item that does not exist or belongs to another slot",
+    INDEX_SLOT = _of_index(
+        "index_slot", "a slot that leads to an item that does not exist or belongs to another slot",
         cost="keys of that slot cannot be found",
-        repair=Repair.INDEX,
     )  # fmt: skip
-    INDEX_ITEM = _Record(
-        "index_item", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "an item with an impossible hash or offset, or a link to an item that cannot precede it",
+    INDEX_ITEM = _of_index(
+        "index_item", "an item with an impossible hash or offset, or a link to an item that cannot precede it",
         cost="keys of that chain cannot be found",
-        repair=Repair.INDEX,
     )  # fmt: skip
-    UNREACHABLE_INDEX_ITEM = _Record(
-        "unreachable_index_item", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "items that no slot and no other item points to",
+    UNREACHABLE_INDEX_ITEM = _of_index(
+        "unreachable_index_item", "items that no slot and no other item points to",
         cost="keys of these items, and of items they lead to, cannot be found",
-        repair=Repair.INDEX,
     )  # fmt: skip
-    BROKEN_INDEX_CHAIN = _Record(
-        "broken_index_chain", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "a chain of items that cannot be followed to its end",
+    BROKEN_INDEX_CHAIN = _of_index(
+        "broken_index_chain", "a chain of items that cannot be followed to its end",
         cost="older keys of that slot cannot be found",
-        repair=Repair.INDEX,
     )  # fmt: skip
-    STALE_INDEX_ENTRY = _Record(
-        "stale_index_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "an item that points to no message, or to a message without its key",
+    STALE_INDEX_ENTRY = _of_index(
+        "stale_index_entry", "an item that points to no message, or to a message without its key",
         cost="a query returns a message without the key, which the client drops",
-        repair=Repair.INDEX,
     )  # fmt: skip
-    INDEX_DELETED = _Record(
-        "index_deleted", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "a log with keys but no IndexFile at all",
-        repair=Repair.INDEX,
-    )  # fmt: skip
-    MISSING_INDEX_ENTRY = _Record(
-        "missing_index_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "keys of messages without an entry in any IndexFile",
+    INDEX_DELETED = _of_index("index_deleted", "a log with keys but no IndexFile at all")
+    MISSING_INDEX_ENTRY = _of_index(
+        "missing_index_entry", "keys of messages without an entry in any IndexFile",
         cost="{} of messages stored {} cannot be found by key", noun="key",
-        repair=Repair.INDEX,
     )  # fmt: skip
-    INDEX_FILE_LOST = _Record(
-        "index_file_lost", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "the entries of whole IndexFiles, missing between two others",
+    INDEX_FILE_LOST = _of_index(
+        "index_file_lost", "the entries of whole IndexFiles, missing between two others",
         cost="{} of messages stored {} cannot be found by key", noun="key",
-        repair=Repair.INDEX,
     )  # fmt: skip
     DUPLICATE_INDEX_ENTRY = _Record(
-        "duplicate_index_entry", Severity.WARNING, Remedy.REBUILD_INDEXES,
-        "repeated entries for a key of a message",
-        cost="{} of messages stored {} are returned twice by queries", noun="key",
-        repair=Repair.INDEX,
+        "duplicate_index_entry", Severity.WARNING, Remedy.REBUILD_INDEXES, "repeated entries for a key of a message",
+        cost="{} of messages stored {} are returned twice by queries", noun="key", repair=Repair.INDEX,
     )  # fmt: skip
-    INDEX_TIME = _Record(
-        "index_time", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "an entry or a header whose time differs from its message's",
+    INDEX_TIME = _of_index(
+        "index_time", "an entry or a header whose time differs from its message's",
         cost="{} of messages stored {} are found for the wrong time window", noun="key",
-        repair=Repair.INDEX,
     )  # fmt: skip
-    INDEX_FILE_ORDER = _Record(
-        "index_file_order", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "IndexFiles whose names do not sort in the order of their contents",
-        repair=Repair.INDEX,
-    )  # fmt: skip
-    INDEX_AHEAD_OF_LOG = _Record(
-        "index_ahead_of_log", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
-        "entries for messages after the end of the log",
-        repair=Repair.INDEX,
-    )  # fmt: skip
-    INDEX_DATABASE = _Record(
-        "index_database", Severity.WARNING, Remedy.NONE,
-        "an index of keys in RocksDB that lacks entries, has others, or cannot be read",
+    INDEX_FILE_ORDER = _of_index(
+        "index_file_order", "IndexFiles whose names do not sort in the order of their contents"
+    )
+    INDEX_AHEAD_OF_LOG = _of_index(
+        "index_ahead_of_log", "entries for messages after the end of the log"
+    )
+    INDEX_DATABASE = _warning(
+        "index_database", "an index of keys in RocksDB that lacks entries, has others, or cannot be read",
     )  # fmt: skip
 
     # Findings about the store's small files, and about the store as a whole
     CHECKPOINT = _Record(
         "checkpoint", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "a checkpoint whose size differs from a broker's, or with an impossible time",
-        cost="after a crash a broker begins its recovery at the wrong place",
-        repair=Repair.CHECKPOINT,
+        cost="after a crash a broker begins its recovery at the wrong place", repair=Repair.CHECKPOINT,
     )  # fmt: skip
     CHECKPOINT_MISSING = _Record(
-        "checkpoint_missing", Severity.WARNING, Remedy.REBUILD_INDEXES,
-        "a store without a checkpoint",
+        "checkpoint_missing", Severity.WARNING, Remedy.REBUILD_INDEXES, "a store without a checkpoint",
         repair=Repair.CHECKPOINT,
     )  # fmt: skip
     CHECKPOINT_AHEAD = _Record(
         "checkpoint_ahead", Severity.WARNING, Remedy.REBUILD_INDEXES,
-        "a checkpoint with a time after the last message, or an offset outside of the log",
-        repair=Repair.CHECKPOINT,
+        "a checkpoint with a time after the last message, or an offset outside of the log", repair=Repair.CHECKPOINT,
     )  # fmt: skip
-    TIMER_MESSAGE_LOST = _Record(
-        "timer_message_lost", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "timer messages (5.x) that are to be delivered, but that the log no longer has",
+    TIMER_MESSAGE_LOST = _loss(
+        "timer_message_lost", "timer messages (5.x) that are to be delivered, but that the log no longer has",
     )  # fmt: skip
-    TIMER_LOG = _Record(
-        "timer_log", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "a timer log (5.x) with lost units or files, or with units that do not lead to the previous unit",
+    TIMER_LOG = _loss(
+        "timer_log", "a timer log (5.x) with lost units or files, or with units that do not lead to the previous unit",
     )  # fmt: skip
     TIMER_WHEEL = _Record(
         "timer_wheel", Severity.DAMAGE, Remedy.REBUILD_WHEEL,
-        "a timer wheel (5.x) whose slots do not lead to the newest units of the timer log",
-        repair=Repair.WHEEL,
+        "a timer wheel (5.x) whose slots do not lead to the newest units of the timer log", repair=Repair.WHEEL,
     )  # fmt: skip
-    CONFIG_FILE = _Record(
-        "config_file", Severity.DAMAGE, Remedy.RESTORE_FILE,
-        "a JSON file of config/ that a broker cannot read, or that is missing although its .bak exists",
+    CONFIG_FILE = _loss(
+        "config_file", "a JSON file of config/ that a broker cannot read, or that is missing although its .bak exists",
     )  # fmt: skip
     UNCLEAN_SHUTDOWN = _Record(
-        "unclean_shutdown", Severity.WARNING, Remedy.RECOVER,
-        "a store that was not shut down cleanly",
+        "unclean_shutdown", Severity.WARNING, Remedy.RECOVER, "a store that was not shut down cleanly",
         repair=Repair.ABORT,
     )  # fmt: skip
     CRASH_LOSES_INDEX = _Record(
         "crash_loses_index", Severity.WARNING, Remedy.RECOVER,
-        "IndexFiles that the next start deletes and does not rebuild whole",
-        repair=Repair.ABORT,
+        "IndexFiles that the next start deletes and does not rebuild whole", repair=Repair.ABORT,
     )  # fmt: skip
-    STORE_IN_USE = _Record(
-        "store_in_use", Severity.INFO, Remedy.NONE,
-        "a store that is being written: only messages stored before the check began were checked",
+    STORE_IN_USE = _info(
+        "store_in_use", "a store that is being written: only messages stored before the check began were checked",
     )  # fmt: skip
-    DISK_FULL = _Record(
-        "disk_full", Severity.WARNING, Remedy.NONE,
-        "a disk without room for one more log file, or that will be full soon",
+    DISK_FULL = _warning(
+        "disk_full", "a disk without room for one more log file, or that will be full soon",
         in_check=False,
     )  # fmt: skip
-    LOG_GROWTH = _Record(
-        "log_growth", Severity.WARNING, Remedy.NONE,
-        "a log that grows faster than its limit",
+    LOG_GROWTH = _warning("log_growth", "a log that grows faster than its limit", in_check=False)
+    GROUP_LAG = _warning(
+        "group_lag", "consumer groups that are further behind than their limit, in messages or in time",
         in_check=False,
     )  # fmt: skip
-    GROUP_LAG = _Record(
-        "group_lag", Severity.WARNING, Remedy.NONE,
-        "consumer groups that are further behind than their limit, in messages or in time",
+    OFFSET_OUTSIDE_QUEUE = _warning(
+        "offset_outside_queue", "an offset that a consumer group has committed after the end of a queue",
         in_check=False,
     )  # fmt: skip
-    OFFSET_OUTSIDE_QUEUE = _Record(
-        "offset_outside_queue", Severity.WARNING, Remedy.NONE,
-        "an offset that a consumer group has committed after the end of a queue",
-        in_check=False,
+    PROOF_OLD = _warning(
+        "proof_old", "files that no scrub has proved for longer than the limit", in_check=False
+    )
+    TIMER_ROLLED_AGAIN = _warning(
+        "timer_rolled_again", "messages that the timer has rolled again and again, a known fault of brokers",
     )  # fmt: skip
-    PROOF_OLD = _Record(
-        "proof_old", Severity.WARNING, Remedy.NONE,
-        "files that no scrub has proved for longer than the limit",
-        in_check=False,
+    COMMITTED_TWICE = _warning(
+        "committed_twice", "transactions that were committed more than once, a known fault of brokers",
     )  # fmt: skip
-    TIMER_ROLLED_AGAIN = _Record(
-        "timer_rolled_again", Severity.WARNING, Remedy.NONE,
-        "messages that the timer has rolled again and again, a known fault of brokers",
+    POP_LOST = _warning(
+        "pop_lost", "popped messages that were neither acknowledged nor revived, a known fault of brokers",
     )  # fmt: skip
-    COMMITTED_TWICE = _Record(
-        "committed_twice", Severity.WARNING, Remedy.NONE,
-        "transactions that were committed more than once, a known fault of brokers",
-    )  # fmt: skip
-    POP_LOST = _Record(
-        "pop_lost", Severity.WARNING, Remedy.NONE,
-        "popped messages that were neither acknowledged nor revived, a known fault of brokers",
-    )  # fmt: skip
-    NO_NEW_MESSAGE = _Record(
-        "no_new_message", Severity.WARNING, Remedy.NONE,
-        "a store whose newest message is older than its limit",
-        in_check=False,
-    )  # fmt: skip
-    FOREIGN_FILE = _Record(
-        "foreign_file", Severity.INFO, Remedy.NONE,
-        "a file with a name that a broker does not use and ignores",
-    )  # fmt: skip
+    NO_NEW_MESSAGE = _warning(
+        "no_new_message", "a store whose newest message is older than its limit", in_check=False
+    )
+    FOREIGN_FILE = _info(
+        "foreign_file", "a file with a name that a broker does not use and ignores"
+    )
 
 
 @dataclass(frozen=True, slots=True)
