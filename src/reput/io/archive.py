@@ -36,24 +36,8 @@ from reput.errors import (
     StoreNotFoundError,
     UsageError,
 )
-from reput.format.archive import (
-    IndexObject,
-    LogFile,
-    Manifest,
-    Snapshot,
-    decode_manifest,
-    problem_since,
-)
-from reput.format.archive_index import (
-    DIGESTS,
-    GROUP_ROWS,
-    KEY_SCHEMA,
-    MOST_TOPIC_BYTES,
-    QUEUE_SCHEMA,
-    QUEUES,
-    digests_of,
-    queues_of,
-)
+from reput.format import archive, archive_index
+from reput.format.archive_index import MOST_TOPIC_BYTES
 from reput.format.file_names import ARCHIVE_MANIFEST, CONFIG_FOLDER, is_folder_name
 from reput.format.parquet import TAIL_BYTES, check_footer, pages_of
 from reput.format.seekable_zstd import FRAME_BYTES, Frames, decode_tail, tail_bytes
@@ -105,7 +89,7 @@ class _Recent(OrderedDict[Any, Any]):
 class ParquetIndex:
     """One index of an archive. Its footer is verified when it is opened, and each row group when it is read."""
 
-    def __init__(self, part: IndexObject, footer: bytes, path: str) -> None:
+    def __init__(self, part: archive.IndexObject, footer: bytes, path: str) -> None:
         """Parse the footer. Raises FormatError for a footer that the archiver cannot have written."""
         self.part, self.path = part, path
         try:
@@ -116,9 +100,11 @@ class ParquetIndex:
                 )
             )
             pairs = self.metadata.metadata or {}
-            self.digests = digests_of(pairs[DIGESTS], self.metadata.num_row_groups)
-            self.queues = queues_of(pairs.get(QUEUES), part.rows)
-            self._is_of_queues = QUEUES in pairs
+            self.digests = archive_index.digests_of(
+                pairs[archive_index.DIGESTS], self.metadata.num_row_groups
+            )
+            self.queues = archive_index.queues_of(pairs.get(archive_index.QUEUES), part.rows)
+            self._is_of_queues = archive_index.QUEUES in pairs
             self.ranges = [self._range(group) for group in range(self.metadata.num_row_groups)]
         except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
             raise FormatError(path, 0, f"not an index of an archive: {error}") from None
@@ -127,7 +113,7 @@ class ParquetIndex:
             [np.zeros(1, np.int64), np.cumsum(np.array(counts, np.int64))]
         )
         is_complete = len(self.digests) == len(self.ranges) and self.row_starts[-1] == part.rows
-        if not is_complete or max(counts, default=0) > GROUP_ROWS:
+        if not is_complete or max(counts, default=0) > archive_index.GROUP_ROWS:
             raise FormatError(path, 0, "the fields of the index's footer contradict each other")
 
     def _range(self, number: int) -> tuple[int, int]:
@@ -151,7 +137,7 @@ class ParquetIndex:
         start = self.ranges[number][0]
         self._check_pages(number, data)
         source = pa.PythonFile(_FilePiece(self.part.object_bytes, start, data))
-        schema = QUEUE_SCHEMA if self._is_of_queues else KEY_SCHEMA
+        schema = archive_index.QUEUE_SCHEMA if self._is_of_queues else archive_index.KEY_SCHEMA
         try:
             texts = ["topic"] if self._is_of_queues else None
             file = pq.ParquetFile(source, metadata=self.metadata, read_dictionary=texts)
@@ -290,22 +276,22 @@ class Archive:
         self._directories = _Recent(_KEPT_BYTES)
 
     @classmethod
-    def manifest_in(cls, objects: ObjectStore) -> Manifest:
+    def manifest_in(cls, objects: ObjectStore) -> archive.Manifest:
         """Return the manifest of an archive. Raises StoreNotFoundError, StoreAccessError, FormatError."""
         return cls.manifest_of(objects, objects.get(ARCHIVE_MANIFEST).data)
 
     @staticmethod
-    def manifest_of(objects: ObjectStore, data: bytes) -> Manifest:
+    def manifest_of(objects: ObjectStore, data: bytes) -> archive.Manifest:
         """Parse a manifest, and check the broker's settings in it. Raises FormatError."""
         try:
-            manifest = decode_manifest(data)
+            manifest = archive.decode_manifest(data)
             _config_of(manifest)
         except ValueError as error:
             path = posixpath.join(objects.place, ARCHIVE_MANIFEST)
             raise FormatError(path, 0, str(error)) from None
         return manifest
 
-    def _read_manifest(self) -> Manifest:
+    def _read_manifest(self) -> archive.Manifest:
         """Return the manifest. For a bucket, the cached manifest is used if the bucket still has the same version."""
         if not self._is_cached:
             return self.manifest_in(self.objects)
@@ -322,7 +308,7 @@ class Archive:
         manifest = self.manifest_of(self.objects, stored_manifest.data)
         # No archiver writes a manifest that contradicts the previous one. So somebody has put an older manifest back,
         # or has replaced objects.
-        if before and (problem := problem_since(before, manifest)):
+        if before and (problem := archive.problem_since(before, manifest)):
             kept_in = self._cache.folder / name
             raise FormatError(
                 self.path(ARCHIVE_MANIFEST), 0, f"{problem}; if that is intended, delete {kept_in}"
@@ -357,7 +343,7 @@ class Archive:
             return list(map(function, items))
         return list(self._threads.map(function, items))
 
-    def read(self, file: LogFile, position: int, length: int) -> bytes:
+    def read(self, file: archive.LogFile, position: int, length: int) -> bytes:
         """Return bytes of a log file; bytes after the archived ones are zeros.
 
         Raises:
@@ -372,7 +358,7 @@ class Archive:
             position, missing = stop, missing - (stop - position)
         return parts[0] if len(parts) == 1 and not missing else b"".join([*parts, bytes(missing)])
 
-    def _read(self, file: LogFile, position: int, stop: int) -> bytes:
+    def _read(self, file: archive.LogFile, position: int, stop: int) -> bytes:
         first, last = position // FRAME_BYTES, -(-stop // FRAME_BYTES)
         frames = [self._decoded.get_recent((file.object, frame)) for frame in range(first, last)]
         if any(one is None for one in frames):
@@ -384,7 +370,7 @@ class Archive:
         data = frames[0] if len(frames) == 1 else b"".join(frames)
         return data[position - first * FRAME_BYTES : stop - first * FRAME_BYTES]
 
-    def frames(self, file: LogFile, first: int, last: int) -> list[bytes]:
+    def frames(self, file: archive.LogFile, first: int, last: int) -> list[bytes]:
         """Return the content of the frames [first, last), with one request. Raises the errors of `read`."""
         try:
             frames = self.directory(file)
@@ -412,7 +398,9 @@ class Archive:
             parts = pool.map(lambda piece: [content(number) for number in piece], pieces)
             return list(chain.from_iterable(parts))
 
-    def _content(self, file: LogFile, frames: Frames, number: int, block: memoryview) -> bytes:
+    def _content(
+        self, file: archive.LogFile, frames: Frames, number: int, block: memoryview
+    ) -> bytes:
         """Decompress one frame. Raises CorruptMessageError."""
         try:
             data: bytes = pa.Codec("zstd").decompress(
@@ -429,7 +417,7 @@ class Archive:
             )
         return data
 
-    def directory(self, file: LogFile) -> Frames:
+    def directory(self, file: archive.LogFile) -> Frames:
         """Return positions and digests of the frames of a log file. Raises FormatError, and the errors of `index`."""
         frames: Frames | FormatError | None = self._directories.get_recent(file.object)
         if frames is None:
@@ -448,7 +436,7 @@ class Archive:
             raise FormatError(frames.path, frames.offset, frames.reason)
         return frames
 
-    def index(self, part: IndexObject) -> ParquetIndex:
+    def index(self, part: archive.IndexObject) -> ParquetIndex:
         """Return an index. Only its footer is read. Raises FormatError, StoreNotFoundError, StoreAccessError."""
         index: ParquetIndex | None = self._directories.get_recent(part.object)
         if index is None:
@@ -497,7 +485,7 @@ class Archive:
             reason = "is missing: it was deleted, or replaced since this archive was opened"
             raise FormatError(self.path(name), start, reason) from None
 
-    def snapshot(self, snapshot: Snapshot) -> dict[str, bytes]:
+    def snapshot(self, snapshot: archive.Snapshot) -> dict[str, bytes]:
         """Return the content of a snapshot's files, by path: only files of the broker's configuration.
 
         Raises as `index` does.
@@ -569,7 +557,7 @@ def objects_at(place: str, options: Mapping[str, str]) -> ObjectStore:
     return Bucket(place, options) if is_url(place) else ObjectFolder(place, is_made=False)
 
 
-def _config_of(manifest: Manifest) -> StoreConfig:
+def _config_of(manifest: archive.Manifest) -> StoreConfig:
     """Return the broker's settings. Raises ValueError."""
     try:
         return StoreConfig(**manifest.settings)  # type: ignore[arg-type]

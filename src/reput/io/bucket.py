@@ -21,22 +21,14 @@ from reput.errors import (
     StoreUnreachableError,
     UsageError,
 )
+from reput.io import object_store
 from reput.io.deadlines import CONNECT_S, POLICY, within
 from reput.io.object_folder import ObjectFolder
-from reput.io.object_store import (
-    ObjectInfo,
-    ObjectStore,
-    StoredObject,
-    check_conditions,
-    check_name,
-    check_readable,
-    check_size,
-    settle_conflict,
-)
+from reput.io.object_store import check_conditions
 from reput.io.places import is_url, local_path
 
 Result = TypeVar("Result")
-_Infos = list[ObjectInfo]
+_Infos = list[object_store.ObjectInfo]
 
 _VARIABLES = {
     "s3": "AWS", "gs": "GOOGLE", "gcs": "GOOGLE", "az": "AZURE", "abfs": "AZURE", "abfss": "AZURE",
@@ -98,7 +90,7 @@ class Bucket:
         return self._put(name, data, {self._version: version})
 
     def _put(self, name: str, data: bytes, mode: Any) -> str:
-        check_size(name, data)
+        object_store.check_size(name, data)
         try:
             written = self._ask(
                 name, POLICY.for_bytes(len(data)),
@@ -107,7 +99,7 @@ class Bucket:
         # If the answer to the write was lost, obstore has sent the write again. The conflict may then be with our own
         # first write.
         except ObjectConflictError as conflict:
-            return settle_conflict(self, name, data, conflict)
+            return object_store.settle_conflict(self, name, data, conflict)
         except StoreNotFoundError:
             # Some servers answer "not found" if the object of a conditional write was deleted.
             if mode != "create":
@@ -142,12 +134,12 @@ class Bucket:
             )
         return upload.size
 
-    def get(self, name: str) -> StoredObject:
+    def get(self, name: str) -> object_store.StoredObject:
         answer = self._ask(name, POLICY.metadata, lambda: self._obstore.get(self._store, name))
-        check_readable(f"{self.place}/{name}", answer.meta["size"])
+        object_store.check_readable(f"{self.place}/{name}", answer.meta["size"])
         limit = POLICY.for_bytes(answer.meta["size"])
         data = self._ask(name, limit, lambda: bytes(answer.bytes()))
-        return StoredObject(data, str(answer.meta[self._version]))
+        return object_store.StoredObject(data, str(answer.meta[self._version]))
 
     def has_version(self, name: str, version: str) -> bool:
         head = self._ask(name, POLICY.metadata, lambda: self._obstore.head(self._store, name))
@@ -170,11 +162,11 @@ class Bucket:
             raise StoreChangedError(f"{self.place}/{name}: ends before {start + length}")
         return data
 
-    def head(self, name: str) -> ObjectInfo:
+    def head(self, name: str) -> object_store.ObjectInfo:
         head = self._ask(name, POLICY.metadata, lambda: self._obstore.head(self._store, name))
         return _info(head)
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str = "") -> Iterator[object_store.ObjectInfo]:
         folder, names = prefix.rpartition("/")[0] or None, set[str]()
         infos = self._list_after(folder, None, names)
         while infos:
@@ -198,7 +190,7 @@ class Bucket:
 
     def copy(self, source: str, name: str) -> None:
         """See ObjectStore. The provider copies the bytes. S3 copies objects of at most 5 GB in this way."""
-        check_name(source)
+        object_store.check_name(source)
         self._ask(name, POLICY.data, lambda: self._obstore.copy(self._store, source, name))
 
     def delete(self, name: str) -> None:
@@ -211,7 +203,7 @@ class Bucket:
         self, name: str, seconds: float, call: Callable[[], Result], progress: Callable[[], int] = lambda: 0
     ) -> Result:  # fmt: skip
         """Return the result of a request for an object. Raises the errors of ObjectStore."""
-        check_name(name)
+        object_store.check_name(name)
         return self._asked(f"{self.place}/{name}", seconds, call, progress)
 
     def _asked(
@@ -317,9 +309,11 @@ def _open(url: str, options: Mapping[str, str]) -> tuple[Any, Any]:
     return obstore, store
 
 
-def _info(meta: Mapping[str, Any]) -> ObjectInfo:
+def _info(meta: Mapping[str, Any]) -> object_store.ObjectInfo:
     modified = meta["last_modified"]
-    return ObjectInfo(meta["path"], meta["size"], int(modified.timestamp() * 1e6) * 1000)
+    return object_store.ObjectInfo(
+        meta["path"], meta["size"], int(modified.timestamp() * 1e6) * 1000
+    )
 
 
 def _reason(error: Exception) -> str:
@@ -335,7 +329,7 @@ def _reason(error: Exception) -> str:
 
 def open_object_store(
     place: str | PathLike[str], options: Mapping[str, str] | None = None
-) -> ObjectStore:
+) -> object_store.ObjectStore:
     """Open a folder (created if missing) or a place in a bucket for conditional writes.
 
     Args:
@@ -348,7 +342,7 @@ def open_object_store(
         StoreAccessError: the place cannot be written.
     """
     if is_url(place):
-        store: ObjectStore = Bucket(str(place), dict(options or {}))
+        store: object_store.ObjectStore = Bucket(str(place), dict(options or {}))
     else:
         store = ObjectFolder(local_path(place))
     check_conditions(store)

@@ -18,48 +18,36 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.core import (
-    BatchSizeOf,
-    CommitLogFile,
-    DispatchBatch,
-    DispatchRules,
-    FileScan,
-    Numbering,
-    OffsetRange,
-    Queue,
-    QueueKind,
-    ScanBuffers,
-    ScanMode,
-)
+from reput import core
 from reput.engine.compare.columns import Column, ExpectedEntries, Flags, FoundEntries, Rows
 from reput.errors import MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.properties import LMQ_PREFIX
 
-_NOTHING = OffsetRange(0, 0)
+_NOTHING = core.OffsetRange(0, 0)
 _NAMES = ("physical_offset", "size", "tags_code", "store_timestamp")
 EntryPlace = tuple[int, int, int]
 """Physical offset, size and tags code of an entry."""
 
 
-def rocksdb_rules(delays_ms: tuple[int, ...]) -> DispatchRules:
+def rocksdb_rules(delays_ms: tuple[int, ...]) -> core.DispatchRules:
     """Return the rules by which a scan of the log finds the queue entries for RocksDB.
 
     By these rules, light queues get entries too.
     """
-    return DispatchRules(delays_ms, multi_dispatch=True, lmq=True, checks_topic=True)
+    return core.DispatchRules(delays_ms, multi_dispatch=True, lmq=True, checks_topic=True)
 
 
 class DispatchedEntries(NamedTuple):
     """Messages of one queue in the order of the log, and their offsets in this queue."""
 
-    queue: Queue
+    queue: core.Queue
     messages: npt.NDArray[np.void]
     queue_offset: npt.NDArray[np.int64]
 
 
-def dispatched_entries(batch: DispatchBatch) -> Iterator[DispatchedEntries]:
+def dispatched_entries(batch: core.DispatchBatch) -> Iterator[DispatchedEntries]:
     """Yield the entries of a batch by queue. The batch must have been scanned with `rocksdb_rules`."""
     for number, queue, numbers, queue_offset in batch.by_queue():
         rows = batch.messages[numbers]
@@ -80,10 +68,10 @@ class NumberedEntries(NamedTuple):
     batch_sizes: Column
 
     @classmethod
-    def of(cls, numbered: dict[int, ConsumeQueueEntry], kind: QueueKind) -> NumberedEntries:
+    def of(cls, numbered: dict[int, ConsumeQueueEntry], kind: core.QueueKind) -> NumberedEntries:
         more = (
             [(one.store_timestamp, one.batch_size) for one in numbered.values()]  # type: ignore[attr-defined]
-            if kind.numbering is Numbering.BASE
+            if kind.numbering is core.Numbering.BASE
             else []
         )
         rows = [(number, *entry[:3]) for number, entry in numbered.items()]
@@ -120,7 +108,7 @@ class NumberedMessages:
         expected: For each queue offset, the entry of the last message that states this offset.
     """
 
-    def __init__(self, queue: Queue, messages: npt.NDArray[np.void], numbers: Column) -> None:
+    def __init__(self, queue: core.Queue, messages: npt.NDArray[np.void], numbers: Column) -> None:
         self.queue = queue
         columns = (messages[name].astype(np.int64) for name in _NAMES)
         self._every = ExpectedEntries(numbers, *columns)
@@ -142,7 +130,7 @@ class NumberedMessages:
         columns = (column.tolist() for column in of_number[1:4])
         return place != self.place(row) and place in zip(*columns, strict=True)
 
-    def compare(self, entries: NumberedEntries, size_of: BatchSizeOf) -> NumberedRun:
+    def compare(self, entries: NumberedEntries, size_of: core.BatchSizeOf) -> NumberedRun:
         """Compare the messages with the queue's entries at the same queue offsets.
 
         Args:
@@ -158,7 +146,7 @@ class NumberedMessages:
         return NumberedRun(missing, rows[differs], list(entries.places(entry_rows[differs])))
 
     def _differs(
-        self, numbered: NumberedEntries, rows: Rows, entry_rows: Rows, size_of: BatchSizeOf
+        self, numbered: NumberedEntries, rows: Rows, entry_rows: Rows, size_of: core.BatchSizeOf
     ) -> Flags:
         expected, entries = self.expected.at(rows), numbered.entries.at(entry_rows)
         differs = np.zeros(len(rows), np.bool_)
@@ -183,16 +171,18 @@ class NumberedLog:
         readable: The ranges of the log that could be read so far.
     """
 
-    def __init__(self, files: Sequence[CommitLogFile], log_end: int, rules: DispatchRules) -> None:
+    def __init__(
+        self, files: Sequence[core.CommitLogFile], log_end: int, rules: core.DispatchRules
+    ) -> None:
         self._files, self._end, self._rules = files, log_end, rules
-        self.readable: list[OffsetRange] = []
+        self.readable: list[core.OffsetRange] = []
 
-    def messages(self, queues: Mapping[Queue, OffsetRange]) -> Iterator[NumberedMessages]:
+    def messages(self, queues: Mapping[core.Queue, core.OffsetRange]) -> Iterator[NumberedMessages]:
         """Yield the messages of the given queues in a range of the log each, up to the log's end. Raises StoreError."""
-        buffers = ScanBuffers()
+        buffers = core.ScanBuffers()
         for file in self._files:
-            scan = FileScan(
-                file, file.start, file.end, ScanMode.SALVAGE, self._rules, buffers=buffers
+            scan = core.FileScan(
+                file, file.start, file.end, core.ScanMode.SALVAGE, self._rules, buffers=buffers
             )
             try:
                 for batch in scan.batches():
@@ -208,8 +198,10 @@ class NumberedLog:
                 continue
             self._add_readable(file, scan)
 
-    def _add_readable(self, file: CommitLogFile, scan: FileScan) -> None:
+    def _add_readable(self, file: core.CommitLogFile, scan: core.FileScan) -> None:
         # Readable ranges are the complement of the damaged ones within the file.
         edges = [file.start, *(at for lost in scan.damage for at in (lost.start, lost.stop))]
         edges.append(scan.end.position)
-        self.readable += [OffsetRange(*pair) for pair in zip(edges[::2], edges[1::2], strict=True)]
+        self.readable += [
+            core.OffsetRange(*pair) for pair in zip(edges[::2], edges[1::2], strict=True)
+        ]

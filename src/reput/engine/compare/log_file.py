@@ -18,30 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reput.core import (
-    CommitLogFile,
-    DispatchBatch,
-    DispatchRules,
-    FileScan,
-    Queue,
-    ScanBuffers,
-    ScanMode,
-    ScannedPiece,
-)
+from reput import core
 from reput.engine.compare.columns import Column, ExpectedEntries, FoundEntries, FoundItems
 from reput.engine.compare.found import IndexSpan, QueueSpan
 from reput.engine.compare.stretch import LogStretch, stretches
 from reput.format.dtypes import RawEntries, new_entries
-from reput.kernels.entry_matches import (
-    ANY_TIME,
-    FIRST_TIME,
-    ITEM,
-    ITEM_STATE_FIELDS,
-    KEY,
-    LAST_TIME,
-    match_items,
-    match_queue_entries,
-)
+from reput.kernels import entry_matches
 
 # If a log file has more queue entries than this, the fast step is skipped. This limits its memory to 320 MiB.
 _MOST_ENTRIES = 1 << 24
@@ -56,11 +38,11 @@ class ComparedFile(NamedTuple):
     ends_log: whether this is the last file with a record
     """
 
-    file: CommitLogFile
+    file: core.CommitLogFile
     stop: int
     log_end: int
     ends_log: bool
-    rules: DispatchRules
+    rules: core.DispatchRules
     queues: tuple[QueueSpan, ...]
     index_files: tuple[IndexSpan, ...]
 
@@ -71,7 +53,7 @@ class QueueRun(NamedTuple):
     place: the files of the queue; None if the queue has no files
     """
 
-    queue: Queue
+    queue: core.Queue
     expected: ExpectedEntries
     found: FoundEntries
     place: QueueSpan | None
@@ -94,18 +76,18 @@ class FileComparison:
 
     def __init__(self, task: ComparedFile) -> None:
         self._task = task
-        self._entries: dict[Queue, FoundEntries] = {}
+        self._entries: dict[core.Queue, FoundEntries] = {}
         self._items: list[FoundItems] = []
         self.scan = self._new_scan()
 
-    def _new_scan(self) -> FileScan:
+    def _new_scan(self) -> core.FileScan:
         task = self._task
-        return FileScan(
-            task.file, task.file.start, task.stop, ScanMode.SALVAGE, task.rules,
+        return core.FileScan(
+            task.file, task.file.start, task.stop, core.ScanMode.SALVAGE, task.rules,
             buffers=_memory().scan,
         )  # fmt: skip
 
-    def latest_if_sound(self, is_sound: Callable[[ScannedPiece], bool]) -> int | None:
+    def latest_if_sound(self, is_sound: Callable[[core.ScannedPiece], bool]) -> int | None:
         """Do the fast step: return the latest store timestamp (ms) if the file and all its entries are valid.
 
         Returns None if the file has no message, or if `stretches` (the slow step) must compare the file again.
@@ -139,7 +121,7 @@ class FileComparison:
         return is_end or not scan.end.unreadable
 
     def stretches(
-        self, look: Callable[[ScannedPiece], None], has_light: bool
+        self, look: Callable[[core.ScannedPiece], None], has_light: bool
     ) -> Iterator[LogStretch]:
         """Read all queue entries and index items that point into the file, then yield stretches of the file.
 
@@ -180,8 +162,13 @@ class FileComparison:
         """
         task, rules = self._task, replace(self._task.rules, tags_from=0)
         # The buffers of `stretches` are in use.
-        scan = FileScan(
-            task.file, stretch.start, stretch.stop, ScanMode.SALVAGE, rules, buffers=ScanBuffers()
+        scan = core.FileScan(
+            task.file,
+            stretch.start,
+            stretch.stop,
+            core.ScanMode.SALVAGE,
+            rules,
+            buffers=core.ScanBuffers(),
         )
         offsets, hashes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for piece in scan.pieces():
@@ -206,7 +193,7 @@ def _inside(offsets: Column, stretch: LogStretch) -> np.ndarray[tuple[int], np.d
 
 class _Memory:
     def __init__(self) -> None:
-        self.scan = ScanBuffers()
+        self.scan = core.ScanBuffers()
         self.entries = new_entries(0)
         self.items = new_entries(_ITEMS_READ)
 
@@ -228,8 +215,8 @@ class _SoundQueues:
     """
 
     def __init__(self, places: tuple[QueueSpan, ...], length: int) -> None:
-        self._queues: list[Queue] = []
-        self._places: dict[Queue, tuple[int, int, int]] = {}
+        self._queues: list[core.Queue] = []
+        self._places: dict[core.Queue, tuple[int, int, int]] = {}
         self._totals = {one.queue: one.span.total for one in places if one.span is not None}
         self._entries = _memory().room_for(length)
         begin = 0
@@ -241,19 +228,19 @@ class _SoundQueues:
         # `_entries`, number of entries, number of matched entries.
         self._arrays = np.zeros((4, 0), np.int64)
 
-    def match(self, batch: DispatchBatch, offsets: Column) -> bool:
+    def match(self, batch: core.DispatchBatch, offsets: Column) -> bool:
         # The scan gives numbers to queues in the order of their first messages. So queues of earlier batches keep their
         # numbers, and new queues are at the end of `batch.queues`.
         if len(batch.queues) > len(self._queues):
             self._meet(batch.queues)
         first, start, count, matched = self._arrays
         return bool(
-            match_queue_entries(
+            entry_matches.match_queue_entries(
                 batch.messages, batch.multi, offsets, first, start, count, self._entries, matched
             )
         )
 
-    def _meet(self, queues: list[Queue]) -> None:
+    def _meet(self, queues: list[core.Queue]) -> None:
         new = [self._places.get(queue, (0, 0, 0)) for queue in queues[len(self._queues) :]]
         columns = np.array([(*place, 0) for place in new], np.int64).T
         self._arrays = np.ascontiguousarray(np.concatenate([self._arrays, columns], axis=1))
@@ -273,28 +260,30 @@ class _SoundIndex:
 
     def __init__(self, places: tuple[IndexSpan, ...]) -> None:
         self._places = list(reversed(places))
-        self._state = np.zeros(ITEM_STATE_FIELDS, np.int64)
+        self._state = np.zeros(entry_matches.ITEM_STATE_FIELDS, np.int64)
         self._items = _memory().items[:0]
         # The numbers of three items: the first in memory, the next to read, and the item after the last one to compare.
         self._first = self._next = self._stop = 0
         self._place = places[0]
 
-    def match(self, batch: DispatchBatch) -> bool:
+    def match(self, batch: core.DispatchBatch) -> bool:
         """Return whether the next items are exactly the items of this batch's keys, in the same order."""
         state = self._state
-        state[:ITEM] = 0
-        while state[KEY] < len(batch.key_hash):
-            if state[ITEM] == len(self._items) and not self._go_on():
+        state[: entry_matches.ITEM] = 0
+        while state[entry_matches.KEY] < len(batch.key_hash):
+            if state[entry_matches.ITEM] == len(self._items) and not self._go_on():
                 return False
             header, base = self._place.header, self._place.first_base
             begin = header.begin_timestamp
             # `IndexFile.putKey` counts the seconds of item 1 from the end time of the previous file.
-            first_begin = begin if self._first > 1 else ANY_TIME if base is None else base
-            if not match_items(
+            first_begin = (
+                begin if self._first > 1 else entry_matches.ANY_TIME if base is None else base
+            )
+            if not entry_matches.match_items(
                 batch.messages, batch.key_hash, state, self._items, begin, first_begin
             ):
                 return False
-            if state[ITEM] == len(self._items) and not self._is_header_right():
+            if state[entry_matches.ITEM] == len(self._items) and not self._is_header_right():
                 return False
         return True
 
@@ -314,7 +303,7 @@ class _SoundIndex:
         self._items = _memory().items[:count]
         self._place.read_into(self._items, self._next)
         self._first, self._next = self._next, self._next + count
-        self._state[ITEM] = 0
+        self._state[entry_matches.ITEM] = 0
         return count > 0
 
     def _is_header_right(self) -> bool:
@@ -322,7 +311,10 @@ class _SoundIndex:
         header = self._place.header
         if self._place.is_growing:
             return True
-        first, last = int(self._state[FIRST_TIME]), int(self._state[LAST_TIME])
+        first, last = (
+            int(self._state[entry_matches.FIRST_TIME]),
+            int(self._state[entry_matches.LAST_TIME]),
+        )
         if self._first == 1 and first != header.begin_timestamp:
             return False
         is_last = self._next - 1 == header.last_item(1 << 31)
@@ -333,5 +325,5 @@ class _SoundIndex:
         return (
             not self._places
             and self._next == self._stop
-            and int(self._state[ITEM]) == len(self._items)
+            and int(self._state[entry_matches.ITEM]) == len(self._items)
         )

@@ -15,14 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.core import DispatchBatch, OffsetRange, Queue, facts_of, is_light
-from reput.engine.compare import (
-    Placement,
-    ascending,
-    dispatched_entries,
-    entry_of_each,
-    fitting,
-    in_ranges,
-)
+from reput.engine import compare
 from reput.engine.five.rocksdb_database import RocksDatabase
 from reput.engine.rebuild import REFUSED, OldNumbers, read_batches
 from reput.engine.writer import LogPart, PlacedBatches
@@ -81,7 +74,7 @@ def beginning_again(staged: Iterable[Path]) -> set[Queue]:
     queues: set[Queue] = set()
     for path in staged:
         for batch in read_batches(str(path), _FIELDS):
-            for queue, _, numbers in dispatched_entries(batch):
+            for queue, _, numbers in compare.dispatched_entries(batch):
                 zeros = np.flatnonzero(numbers == 0)
                 if len(zeros) and (queue in begun or zeros[-1] > 0):
                     queues.add(queue)
@@ -120,12 +113,12 @@ def _messages_of(staged: Iterable[Path], names: Collection[Queue], log: LogPart)
 
 
 def _stated_offsets(
-    batch: DispatchBatch, placed: Placement | None
+    batch: DispatchBatch, placed: compare.Placement | None
 ) -> Iterator[tuple[Queue, _StatedOffsets]]:
     wrong: set[int] = set()
     if placed is not None:
         wrong = set(batch.messages["physical_offset"][~placed.is_good].tolist())
-    for queue, messages, numbers in dispatched_entries(batch):
+    for queue, messages, numbers in compare.dispatched_entries(batch):
         offsets = messages["physical_offset"].astype(np.int64)
         if wrong:
             rows = np.array([offset not in wrong for offset in offsets.tolist()], np.bool_)
@@ -144,10 +137,12 @@ def _compare(old: RocksDatabase, name: Queue, messages: _AllGiven, log: LogPart)
     order = np.argsort(of_queue.offsets, kind="stable")
     of_queue = _StatedOffsets(of_queue.offsets[order], of_queue.stated[order])
     by_offset = np.argsort(offsets, kind="stable")
-    rows = entry_of_each(of_queue.offsets, of_queue.stated, offsets[by_offset], numbers[by_offset])
+    rows = compare.entry_of_each(
+        of_queue.offsets, of_queue.stated, offsets[by_offset], numbers[by_offset]
+    )
     has_entry, result = rows >= 0, of_queue.stated.copy()
     result[has_entry] = numbers[by_offset][rows[has_entry]]
-    lost = in_ranges(offsets, [*log.lost, *messages.elsewhere])
+    lost = compare.in_ranges(offsets, [*log.lost, *messages.elsewhere])
     # Keep only the entries of messages that no scan found.
     lost &= ~np.isin(offsets, of_queue.offsets)
     _place_missing(name, of_queue, result, has_entry, numbers[lost], offsets[lost])
@@ -181,11 +176,11 @@ def _place_missing(
     solid = np.concatenate([messages.offsets[has_entry], lost_offsets])
     order = np.argsort(solid, kind="stable")
     solid, solid_numbers = solid[order], in_use[order]
-    ordered = ascending(solid_numbers)
+    ordered = compare.ascending(solid_numbers)
     solid, solid_numbers = solid[ordered], solid_numbers[ordered]
     free = missing[~is_in_use]
     numbers = messages.stated[free]
-    fits = fitting(
+    fits = compare.fitting(
         messages.offsets[free], numbers, numbers, solid, (solid_numbers, solid_numbers), 2**63 - 1
     )
     result[np.setdiff1d(missing, free[fits])] = REFUSED

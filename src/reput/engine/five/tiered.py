@@ -18,6 +18,7 @@ from typing import NamedTuple
 from reput.base import Finding, Kind
 from reput.core import KeyPredicate, LocatedRecord
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, StoreNotFoundError
+from reput.format import tiered
 from reput.format.commit_log import (
     MIN_RECORD_BYTES,
     RecordError,
@@ -27,23 +28,6 @@ from reput.format.commit_log import (
 from reput.format.consume_queue import ENTRY_BYTES, decode_entry
 from reput.format.file_names import TIERED_FOLDER, TIERED_INDEX_FOLDER, parse_queue_id
 from reput.format.message_id import spellings
-from reput.format.tiered import (
-    COMMIT_LOG,
-    CONSUME_QUEUE,
-    HEADER_BYTES,
-    INDEX,
-    INDEX_TOPIC,
-    LOCAL_ITEM_BYTES,
-    SLOT_BYTES,
-    TieredItem,
-    decode_local_item,
-    decode_local_items,
-    decode_tiered_header,
-    decode_tiered_items,
-    decode_tiered_slot,
-    parse_segment_name,
-    tiered_key_hash,
-)
 from reput.io import FolderEntry, Storage, listed_size, storage_of
 
 # The default number of slots of the broker's plugin for tiered storage. The number of slots of an index file has to be
@@ -69,11 +53,11 @@ class LocalIndexFile:
         self._path, self._size, self._storage = entry.path, entry.stat().st_size, storage
         with storage.open(self._path) as reader:
             is_small = self._size <= _MOST_SEARCHED_BYTES
-            self._data = reader.read(0, self._size if is_small else HEADER_BYTES)
-            self._count = decode_local_items(self._data)
+            self._data = reader.read(0, self._size if is_small else tiered.HEADER_BYTES)
+            self._count = tiered.decode_local_items(self._data)
             self._slots = self._find_slots()
 
-    def items(self, key_hash: int) -> Iterator[TieredItem]:
+    def items(self, key_hash: int) -> Iterator[tiered.TieredItem]:
         """Yield the items with a key hash, newest first."""
         if key_hash < 0 or not self._count:
             return
@@ -96,7 +80,9 @@ class LocalIndexFile:
             return 1
         candidates = [_DEFAULT_SLOTS]
         if self._size <= _MOST_SEARCHED_BYTES:
-            most = (self._size - HEADER_BYTES - (self._count + 1) * LOCAL_ITEM_BYTES) // SLOT_BYTES
+            most = (
+                self._size - tiered.HEADER_BYTES - (self._count + 1) * tiered.LOCAL_ITEM_BYTES
+            ) // tiered.SLOT_BYTES
             candidates = [slots for slots in range(1, most + 1) if self._fits(slots)]
         slots_in_use = next(
             (slots for slots in candidates if self._fits(slots) and self._agree(slots)), 0
@@ -108,8 +94,8 @@ class LocalIndexFile:
         return slots_in_use
 
     def _fits(self, slots: int) -> bool:
-        rest = self._size - HEADER_BYTES - slots * SLOT_BYTES
-        return rest % LOCAL_ITEM_BYTES == 0 and rest // LOCAL_ITEM_BYTES > self._count
+        rest = self._size - tiered.HEADER_BYTES - slots * tiered.SLOT_BYTES
+        return rest % tiered.LOCAL_ITEM_BYTES == 0 and rest // tiered.LOCAL_ITEM_BYTES > self._count
 
     def _agree(self, slots: int) -> bool:
         """Test a guess of the number of slots: return whether the first items would be in the chains of their slots."""
@@ -125,12 +111,12 @@ class LocalIndexFile:
         return bool(newest)
 
     def _slot(self, slot: int) -> int:
-        data = self._read(HEADER_BYTES + slot * SLOT_BYTES, 4)
+        data = self._read(tiered.HEADER_BYTES + slot * tiered.SLOT_BYTES, 4)
         return int.from_bytes(data, "big", signed=True)
 
-    def _item(self, slots: int, number: int) -> tuple[TieredItem, int]:
-        at = HEADER_BYTES + slots * SLOT_BYTES + number * LOCAL_ITEM_BYTES
-        return decode_local_item(self._read(at, LOCAL_ITEM_BYTES))
+    def _item(self, slots: int, number: int) -> tuple[tiered.TieredItem, int]:
+        at = tiered.HEADER_BYTES + slots * tiered.SLOT_BYTES + number * tiered.LOCAL_ITEM_BYTES
+        return tiered.decode_local_item(self._read(at, tiered.LOCAL_ITEM_BYTES))
 
     def _read(self, position: int, length: int) -> bytes:
         if position + length <= len(self._data):
@@ -191,7 +177,7 @@ class FlatFile:
 
 
 def _segment(entry: FolderEntry) -> TieredSegment | None:
-    start = parse_segment_name(entry.name)
+    start = tiered.parse_segment_name(entry.name)
     size = listed_size(entry)
     return None if start is None or size is None else TieredSegment(start, size, entry.path)
 
@@ -289,7 +275,7 @@ class TieredStore:
             self._queue(topic.name, queue_id, queue.path)
             for broker in self._brokers
             for topic in self._storage.list(broker)
-            if topic.is_dir() and topic.name != INDEX_TOPIC
+            if topic.is_dir() and topic.name != tiered.INDEX_TOPIC
             for queue in self._storage.list(topic.path)
             if queue.is_dir() and (queue_id := parse_queue_id(queue.name)) is not None
         ]
@@ -334,7 +320,7 @@ class TieredStore:
         unique: dict[tuple[str, int, int], LocatedRecord] = {}
         for broker in self._brokers:
             folder = posixpath.join(broker, topic)
-            hashes = {tiered_key_hash(topic, spelling) for spelling in spellings(key)}
+            hashes = {tiered.tiered_key_hash(topic, spelling) for spelling in spellings(key)}
             for item in chain.from_iterable(self._items(broker, each) for each in hashes):
                 queue = queues.get((folder, item.queue_id))
                 place = folder, item.queue_id, item.position
@@ -349,8 +335,8 @@ class TieredStore:
                     unique[place] = record
         return _newest_first(list(unique.values()))
 
-    def _items(self, broker: str, key_hash: int) -> Iterator[TieredItem]:
-        folder = posixpath.join(broker, INDEX_TOPIC, "0", INDEX)
+    def _items(self, broker: str, key_hash: int) -> Iterator[tiered.TieredItem]:
+        folder = posixpath.join(broker, tiered.INDEX_TOPIC, "0", tiered.INDEX)
         for entry in self._storage.list(folder):
             segment = _segment(entry)
             if segment is None:
@@ -373,24 +359,24 @@ class TieredStore:
         if note not in self.damage:
             self.damage.append(note)
 
-    def _items_of(self, segment: TieredSegment, key_hash: int) -> Iterator[TieredItem]:
+    def _items_of(self, segment: TieredSegment, key_hash: int) -> Iterator[tiered.TieredItem]:
         with self._storage.open(segment.path) as reader:
-            head = reader.read(0, min(HEADER_BYTES, segment.size))
-            header = decode_tiered_header(head, segment.size)
+            head = reader.read(0, min(tiered.HEADER_BYTES, segment.size))
+            header = tiered.decode_tiered_header(head, segment.size)
             # The slot of a negative hash would be before the first slot, so a broker cannot store such an item.
             if key_hash < 0:
                 return
-            slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % header.slots)
-            position, length = decode_tiered_slot(reader.read(slot_at, SLOT_BYTES))
+            slot_at = tiered.HEADER_BYTES + tiered.SLOT_BYTES * (key_hash % header.slots)
+            position, length = tiered.decode_tiered_slot(reader.read(slot_at, tiered.SLOT_BYTES))
             if position + length > segment.size:
                 raise ValueError("the items of a slot reach past the end of the segment")
             length = min(length, _MOST_ITEM_BYTES)
-            items = decode_tiered_items(reader.read(position, length) if length else b"")
+            items = tiered.decode_tiered_items(reader.read(position, length) if length else b"")
         yield from (item for item in items if item.key_hash == key_hash)
 
     def _queue(self, topic: str, queue_id: int, path: str) -> TieredQueue:
-        log = FlatFile(self._storage, posixpath.join(path, COMMIT_LOG))
-        entries = FlatFile(self._storage, posixpath.join(path, CONSUME_QUEUE))
+        log = FlatFile(self._storage, posixpath.join(path, tiered.COMMIT_LOG))
+        entries = FlatFile(self._storage, posixpath.join(path, tiered.CONSUME_QUEUE))
         return TieredQueue(topic, queue_id, log, entries)
 
     def _find_brokers(self) -> Iterator[str]:

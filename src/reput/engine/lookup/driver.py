@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from reput.base import Finding, Progress, Runner, no_progress, silent, waiting
 from reput.core import Judge, NamedKey, StoreReader
+from reput.engine.lookup import scan_task
 from reput.engine.lookup.answer import LookupAnswer
 from reput.engine.lookup.candidates import PART_SHIFT, CandidateRun
 from reput.engine.lookup.coverage import LookupCoverage, LostSegment, UnwrappedBatches
@@ -25,16 +26,6 @@ from reput.engine.lookup.judging import judged
 from reput.engine.lookup.key_parts import KeyPart, SortedKeys, window_of
 from reput.engine.lookup.match_task import MatchTask, run_match_task
 from reput.engine.lookup.ranges import ScannedRange, StorePlan
-from reput.engine.lookup.scan_task import (
-    InnerTask,
-    LookupScanTask,
-    ReplacedFound,
-    ReplacedIdTask,
-    ScanFound,
-    run_inner_task,
-    run_replaced_task,
-    run_scan_task,
-)
 from reput.format.properties import ID_DIGITS, LEAST_ID_DIGITS
 from reput.io import DISK, ArrowFile, Location, StagedFiles
 
@@ -152,11 +143,14 @@ class _LookUp:
 
     def _replaced_tasks(
         self, plan: StorePlan, parts: tuple[tuple[int, KeyPart], ...]
-    ) -> list[ReplacedIdTask]:
+    ) -> list[scan_task.ReplacedIdTask]:
         """Return tasks that search the log for ids that a 5.x broker did not index; none if no key looks like an id."""
         if not parts or not plan.has_replaced_ids:
             return []
-        return [ReplacedIdTask(plan.place, file, self._wanted(), parts) for file in plan.log.files]
+        return [
+            scan_task.ReplacedIdTask(plan.place, file, self._wanted(), parts)
+            for file in plan.log.files
+        ]
 
     def _groups(self, least: int) -> list[tuple[tuple[int, KeyPart], ...]]:
         """Divide the parts that have keys into at least `least` groups, if there are enough parts."""
@@ -178,7 +172,7 @@ class _LookUp:
         part: ScannedRange,
         hashes_path: str,
         only: npt.NDArray[np.int64] | None = None,
-    ) -> list[LookupScanTask]:
+    ) -> list[scan_task.LookupScanTask]:
         parts = [each for each in self.parts if each[1].keys]
         tasks = part.cut(plan.place, self._numbers, hashes_path, parts, only)
         self._numbers += len(tasks)
@@ -190,7 +184,7 @@ class _LookUp:
         ranges: Sequence[tuple[StorePlan, ScannedRange]],
     ) -> None:
         """Run the search tasks. Repeat the scan of each split (part of a range) that began at a wrong offset."""
-        replaced: list[ReplacedFound] = []
+        replaced: list[scan_task.ReplacedFound] = []
         # A result states only the number of its task. `owner` has the range to which this task belongs.
         owner = {task.number: part for _, part in ranges for task in part.splits}
         phase = "search"
@@ -198,9 +192,9 @@ class _LookUp:
             search = partial(_search, self.folder, {p.number: p.cells.edges for p in self.stores})
             weights = [task.weight for task in tasks]
             for result in self.runner.run(search, tasks, weights, partial(self.progress, phase)):
-                if isinstance(result, ScanFound):
+                if isinstance(result, scan_task.ScanFound):
                     owner[result.number].take(result)
-                elif isinstance(result, ReplacedFound):
+                elif isinstance(result, scan_task.ReplacedFound):
                     replaced.append(result)
                 else:
                     self.stores[result.store].take(result)
@@ -215,7 +209,7 @@ class _LookUp:
             self.stores[done.store].runs += done.runs
             self._lose_for_ids(done)
 
-    def _lose_for_ids(self, result: ReplacedFound) -> None:
+    def _lose_for_ids(self, result: scan_task.ReplacedFound) -> None:
         """Note damage that may hide messages with ids that are not in the index.
 
         If a message has several UNIQ_KEYs (5.x), the index has only the last one, so the earlier ids are not in it.
@@ -270,7 +264,7 @@ class _LookUp:
         ]
         if not found:
             return
-        tasks: list[LookupScanTask] = []
+        tasks: list[scan_task.LookupScanTask] = []
         ranges: list[tuple[StorePlan, ScannedRange]] = []
         for plan, number, keys in found:
             wanted = join(self.folder, f"wanted-{plan.number}-{number}.npy")
@@ -297,7 +291,7 @@ class _LookUp:
 
     def unwrap(self) -> None:
         """Compare the messages of inner batches (5.x) with each requested key whose topic may have such batches."""
-        tasks: list[InnerTask] = []
+        tasks: list[scan_task.InnerTask] = []
         asking: dict[int, npt.NDArray[np.int64]] = {}
         for plan in self.stores:
             found = [(*each, _asking(each[1], plan.batch_topics)) for each in self.parts]
@@ -309,11 +303,13 @@ class _LookUp:
                 [keys.rows + (number << PART_SHIFT) for number, _, keys in found]
             )
             tasks += [
-                InnerTask(plan.place, file, self._wanted(), parts, self._numbers + number, topics)
+                scan_task.InnerTask(
+                    plan.place, file, self._wanted(), parts, self._numbers + number, topics
+                )
                 for number, file in enumerate(plan.log.files)
             ]
             self._numbers += len(plan.log.files)
-        unwrap = partial(run_inner_task, self.folder, self.columns)
+        unwrap = partial(scan_task.run_inner_task, self.folder, self.columns)
         weights = [task.weight for task in tasks]
         done = self.runner.run(unwrap, tasks, weights, partial(self.progress, "unwrap"))
         for part in done:
@@ -383,17 +379,17 @@ class _LookUp:
         return LookupCoverage(stores, self.lost, self.batches, partly)
 
 
-_SearchTask = IndexTask | LookupScanTask | ReplacedIdTask
+_SearchTask = IndexTask | scan_task.LookupScanTask | scan_task.ReplacedIdTask
 
 
 def _search(
     folder: str, edges: dict[int, npt.NDArray[np.int64]], task: _SearchTask
-) -> IndexFound | ScanFound | ReplacedFound:
+) -> IndexFound | scan_task.ScanFound | scan_task.ReplacedFound:
     if isinstance(task, IndexTask):
         return run_index_task(folder, edges[task.store], task)
-    if isinstance(task, ReplacedIdTask):
-        return run_replaced_task(folder, edges[task.store], task)
-    return run_scan_task(folder, edges[task.store], task)
+    if isinstance(task, scan_task.ReplacedIdTask):
+        return scan_task.run_replaced_task(folder, edges[task.store], task)
+    return scan_task.run_scan_task(folder, edges[task.store], task)
 
 
 def _may_be_ids(part: KeyPart) -> npt.NDArray[np.bool_]:

@@ -18,22 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.core import CommitLogReader, LogWalk, StoreLog
-from reput.engine.messages.json_lines import (
-    Block,
-    LineError,
-    read_blocks,
-    read_message,
-    read_messages,
-)
-from reput.engine.writer import (
-    Message,
-    PutColumns,
-    PutColumnsResult,
-    PutResult,
-    PutResults,
-    RecordForm,
-    Texts,
-)
+from reput.engine import writer
+from reput.engine.messages import json_lines
 from reput.errors import MessageRefusedError
 from reput.format.bodies import MAX_BODY_BYTES
 from reput.format.host import Host, encode_host, parse_host
@@ -47,7 +33,7 @@ from reput.kernels.record_layout import PUT_DTYPE
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
-_FORM_OF_FOUR = RecordForm()
+_FORM_OF_FOUR = writer.RecordForm()
 # A byte may take six characters in JSON (\u0000), and a compressed body also appears in base64.
 _LONGEST_LINE_BYTES = 8 * MAX_BODY_BYTES
 _SHORT_RUN = 64
@@ -95,7 +81,7 @@ class LineColumns:
         self._count = int(count)
         return PlainLines(self._count, int(lines), min(int(stop), self._stop))
 
-    def columns(self) -> PutColumns:
+    def columns(self) -> writer.PutColumns:
         """Return the messages of the last `read` as columns.
 
         Raises:
@@ -107,17 +93,17 @@ class LineColumns:
         topics, rows["topic"] = self._numbered("topic")
         hosts, rows["born_host"] = self._numbered("host")
         encoded = [encode_host(parse_host(host) if host else self._store_host) for host in hosts]
-        texts = Texts.of([_FORM_OF_FOUR.encode_topic(topic) for topic in topics])
-        return PutColumns(
+        texts = writer.Texts.of([_FORM_OF_FOUR.encode_topic(topic) for topic in topics])
+        return writer.PutColumns(
             rows=rows,
             bodies=_texts(self._bodies, self._body_at, count),
             properties=self._properties(rows),
             topics=texts,
-            hosts=Texts.of(encoded),
-            queues=PutColumns.number_queues(rows, topics, rows["queue_id"].astype(np.int64)),
+            hosts=writer.Texts.of(encoded),
+            queues=writer.PutColumns.number_queues(rows, topics, rows["queue_id"].astype(np.int64)),
         )
 
-    def _properties(self, rows: npt.NDArray[np.void]) -> list[tuple[bytes, Texts]]:
+    def _properties(self, rows: npt.NDArray[np.void]) -> list[tuple[bytes, writer.Texts]]:
         """Return the parts of the properties strings.
 
         If the put creates no unique keys, each string is one part. Otherwise, it has three parts: the text before the
@@ -127,7 +113,7 @@ class LineColumns:
         creates_key = rows["reserved"].astype(np.int64)
         if not creates_key.any():
             return [heads]
-        keys = Texts(None, Texts.bounds_of(creates_key * UNIQUE_KEY_BYTES))
+        keys = writer.Texts(None, writer.Texts.bounds_of(creates_key * UNIQUE_KEY_BYTES))
         tails = (b"", _texts(self._tails, self._tail_at, len(rows)))
         return [heads, (UNIQ_KEY.encode(), keys), tails]
 
@@ -161,8 +147,8 @@ class LineColumns:
             )
 
 
-def _texts(data: Bytes, at: Offsets, count: int) -> Texts:
-    return Texts(data[: at[count]], at[: count + 1])
+def _texts(data: Bytes, at: Offsets, count: int) -> writer.Texts:
+    return writer.Texts(data[: at[count]], at[: count + 1])
 
 
 class PutStore(Protocol):
@@ -172,13 +158,13 @@ class PutStore(Protocol):
     def path(self) -> str | PathLike[str]:
         """Return the directory that holds commitlog/."""
 
-    def put(self, message: Message) -> PutResult:
+    def put(self, message: writer.Message) -> writer.PutResult:
         """See `reput.WritableStore.put`."""
 
-    def put_many(self, messages: Sequence[Message]) -> PutResults:
+    def put_many(self, messages: Sequence[writer.Message]) -> writer.PutResults:
         """See `reput.WritableStore.put_many`."""
 
-    def put_columns(self, columns: PutColumns) -> PutColumnsResult:
+    def put_columns(self, columns: writer.PutColumns) -> writer.PutColumnsResult:
         """See `reput.WritableStore.put_columns`."""
 
     @property
@@ -186,7 +172,7 @@ class PutStore(Protocol):
         """See `reput.WritableStore.store_host`."""
 
     @property
-    def form(self) -> RecordForm:
+    def form(self) -> writer.RecordForm:
         """See `reput.WritableStore.form`."""
 
     def end_offset(self) -> int:
@@ -237,7 +223,7 @@ class LinesPut:
         # Messages contain no cycles, so garbage collection would examine them again and again in vain.
         gc.disable()
         try:
-            for block in read_blocks(stream, _LONGEST_LINE_BYTES):
+            for block in json_lines.read_blocks(stream, _LONGEST_LINE_BYTES):
                 self._put_block(block)
                 done += len(block.data)
                 self._progress(done, self.report)
@@ -245,7 +231,7 @@ class LinesPut:
             gc.enable()
             self.report.seconds = time.monotonic() - began
 
-    def _put_block(self, block: Block) -> None:
+    def _put_block(self, block: json_lines.Block) -> None:
         """Put the lines of a block: compiled functions parse the plain lines, and Python parses all other lines.
 
         After a run of plain lines that is too short to save time (`_SHORT_RUN`), Python also parses the next 2 lines,
@@ -261,7 +247,7 @@ class LinesPut:
         at, number, patience = 0, block.first_line, 1
         while at < len(block.data):
             plain = self._plain.read(at)
-            part = Block(number, block.data[at : plain.stop], plain.lines)
+            part = json_lines.Block(number, block.data[at : plain.stop], plain.lines)
             if plain.messages and not self._put_plain():
                 self._put_any(part)
             at, number = plain.stop, number + plain.lines
@@ -284,31 +270,31 @@ class LinesPut:
         self.report.count(len(offsets), int(offsets[0]), int(offsets[-1]))
         return True
 
-    def _put_any(self, block: Block) -> None:
+    def _put_any(self, block: json_lines.Block) -> None:
         if not block.data:
             return
         try:
-            numbers, messages = read_messages(block)
-        except LineError:
+            numbers, messages = json_lines.read_messages(block)
+        except json_lines.LineError:
             self._put_readable(block)
         else:
             self._put_many(numbers, messages)
 
-    def _put_readable(self, block: Block) -> None:
+    def _put_readable(self, block: json_lines.Block) -> None:
         """Put the lines of a block that contains a bad line, one by one."""
         numbers: list[int] = []
-        messages: list[Message] = []
+        messages: list[writer.Message] = []
         for number, line in block.lines():
             try:
-                messages.append(read_message(line))
+                messages.append(json_lines.read_message(line))
                 numbers.append(number)
-            except LineError as error:
+            except json_lines.LineError as error:
                 self._put_many(numbers, messages)
                 numbers, messages = [], []
                 self._take_bad(number, error)
         self._put_many(numbers, messages)
 
-    def _put_many(self, numbers: Sequence[int], messages: list[Message]) -> None:
+    def _put_many(self, numbers: Sequence[int], messages: list[writer.Message]) -> None:
         if not messages:
             return
         begin = self._store.end_offset()
@@ -330,7 +316,7 @@ class LinesPut:
                     count += 1
         return count
 
-    def _put_one_by_one(self, numbers: Sequence[int], messages: list[Message]) -> None:
+    def _put_one_by_one(self, numbers: Sequence[int], messages: list[writer.Message]) -> None:
         """Put messages one by one, to find which of them the store refuses."""
         for number, message in zip(numbers, messages, strict=True):
             try:
@@ -342,17 +328,17 @@ class LinesPut:
     def _take_bad(self, number: int, error: ValueError) -> None:
         fault = f"line {number}: {error}"
         if self._bad_line is None:
-            raise LineError(fault) from None
+            raise json_lines.LineError(fault) from None
         self.report.skipped += 1
         self._bad_line(fault)
 
 
-def _first_lines(block: Block, start: int, number: int, count: int) -> Block:
+def _first_lines(block: json_lines.Block, start: int, number: int, count: int) -> json_lines.Block:
     """Return `count` lines of a block. The first is line `number`, which begins at `start`."""
     stop = start
     for number_of_lines in range(count):
         end = block.data.find(b"\n", stop) + 1
         if not end:
-            return Block(number, block.data[start:], number_of_lines)
+            return json_lines.Block(number, block.data[start:], number_of_lines)
         stop = end
-    return Block(number, block.data[start:stop], count)
+    return json_lines.Block(number, block.data[start:stop], count)

@@ -17,14 +17,7 @@ from threading import Event, Lock, Thread
 
 from reput.base import check_fields
 from reput.core import CommitLogFile, CommitLogReader, StoreLog
-from reput.engine.writer.expiry import (
-    ExpiryReport,
-    carry_out,
-    deletable_files,
-    files_before,
-    newest_timestamp,
-    plan_expiry,
-)
+from reput.engine.writer import expiry
 from reput.engine.writer.threads import join_thread
 from reput.errors import StoreError, UsageError
 from reput.io import Disk
@@ -125,7 +118,7 @@ class Retention:
         if self._thread.ident is not None:
             join_thread(self._thread)
 
-    def expire(self, before: int, until: int | None = None) -> ExpiryReport:
+    def expire(self, before: int, until: int | None = None) -> expiry.ExpiryReport:
         """Delete files whose last message was stored before a time (ms). Raises StoreAccessError.
 
         `until` is a physical offset: files that end after this offset are not deleted.
@@ -134,7 +127,7 @@ class Retention:
             most = self._until() if until is None else min(self._until(), until)
             return self._delete(log, self._files_before(log, before, most))
 
-    def clean(self) -> ExpiryReport | None:
+    def clean(self) -> expiry.ExpiryReport | None:
         """Delete files beyond the limits. Return the report, or None if nothing was done. Raises StoreAccessError."""
         with self._turn, closing(CommitLogReader(StoreLog(self._store))) as log:
             expired = max(self._too_old(log), self._too_many(log), key=len)
@@ -151,14 +144,14 @@ class Retention:
         with self._turn, closing(CommitLogReader(StoreLog(self._store))) as log:
             # The disk is full. If the store exceeds no limit, files of other programs fill the disk. Delete one log
             # file in this case.
-            expired = self._too_many(log) or list(deletable_files(log, self._until()))[:1]
+            expired = self._too_many(log) or list(expiry.deletable_files(log, self._until()))[:1]
             if expired:
                 self._delete(log, expired)
             return bool(expired)
 
-    def _delete(self, log: CommitLogReader, expired: list[CommitLogFile]) -> ExpiryReport:
-        report = plan_expiry(self._store, log, expired)
-        carry_out(report, self._disk, self.paused)
+    def _delete(self, log: CommitLogReader, expired: list[CommitLogFile]) -> expiry.ExpiryReport:
+        report = expiry.plan_expiry(self._store, log, expired)
+        expiry.carry_out(report, self._disk, self.paused)
         self._is_tidy = True
         if report.freed_bytes:
             _log.info("%s: expired: %s", self._store, report)
@@ -176,7 +169,7 @@ class Retention:
     def _files_before(self, log: CommitLogReader, before: int, until: int) -> list[CommitLogFile]:
         ages = self._ages
         self._ages = {file: ages[file] for file in log.files if file in ages}
-        return files_before(log, before, until, self._age)
+        return expiry.files_before(log, before, until, self._age)
 
     def _too_many(self, log: CommitLogReader) -> list[CommitLogFile]:
         """Return the files to delete so that the space limits are kept."""
@@ -187,7 +180,7 @@ class Retention:
             before, excess_bytes = excess_bytes, excess_bytes - file.size
             return before > 0
 
-        return list(takewhile(is_needed, deletable_files(log, self._until())))
+        return list(takewhile(is_needed, expiry.deletable_files(log, self._until())))
 
     def _excess_bytes(self, files: Iterable[CommitLogFile]) -> int:
         ratio, most = self._limits.disk_max_used_space_ratio, self._limits.max_commit_log_bytes
@@ -203,7 +196,7 @@ class Retention:
         """Return `newest_timestamp` from a cache. All files except the last one never change."""
         age = self._ages.get(file)
         if age is None:
-            age = self._ages[file] = newest_timestamp(log, file)
+            age = self._ages[file] = expiry.newest_timestamp(log, file)
         return age
 
     def _run(self) -> None:

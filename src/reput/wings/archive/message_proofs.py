@@ -7,15 +7,9 @@ from pathlib import Path
 
 from reput.core import MessageStore
 from reput.errors import FormatError, UsageError
+from reput.format import message_proof
 from reput.format.archive import LogFile, Manifest, chained, tree_path
 from reput.format.commit_log import MessageExt, RecordError, decode
-from reput.format.message_proof import (
-    MessageProof,
-    ProofFrame,
-    decode_stored_proof,
-    encode_proof,
-    encode_stored_proof,
-)
 from reput.format.seekable_zstd import FRAME_BYTES
 from reput.format.signature import Signature
 from reput.io import DISK, Archive, FileReader, Signer
@@ -40,16 +34,16 @@ def prove_message(
     with MessageStore(place, storage_options=options) as store:
         record = store.get_record(physical_offset)
     proof = _proof(archive, physical_offset, len(record))
-    data = encode_proof(proof)
+    data = message_proof.encode_proof(proof)
     signature = None if signer is None else signer.sign(data)
     if output is not None:
         with DISK.writing_to(output):
-            DISK.create_durable(Path(output), encode_stored_proof(data, signature))
+            DISK.create_durable(Path(output), message_proof.encode_stored_proof(data, signature))
     erased = _erasures(archive.manifest, proof.file)
     return _report(place, proof, signature, archive.path(proof.file.object), erased)
 
 
-def _proof(archive: Archive, physical_offset: int, size: int) -> MessageProof:
+def _proof(archive: Archive, physical_offset: int, size: int) -> message_proof.MessageProof:
     log = archive.manifest.log
     number, file = next(
         (number, file)
@@ -60,10 +54,10 @@ def _proof(archive: Archive, physical_offset: int, size: int) -> MessageProof:
     first, last = start // FRAME_BYTES, -(-(start + size) // FRAME_BYTES)
     digests = archive.directory(file).digests
     frames = tuple(
-        ProofFrame(frame, content, tree_path(digests, frame))
+        message_proof.ProofFrame(frame, content, tree_path(digests, frame))
         for frame, content in enumerate(archive.frames(file, first, last), first)
     )
-    return MessageProof(
+    return message_proof.MessageProof(
         archive=archive.manifest.id, generation=archive.manifest.generation,
         physical_offset=physical_offset, size=size, frames=frames, file=file,
         before=chained(log[:number], archive.manifest.before), after=log[number + 1 :],
@@ -87,7 +81,7 @@ def verify_proof(path: str) -> VerifyReport:
             raise FormatError(path, 0, f"has {reader.size:,} bytes, more than a proof can have")
         data = reader.read(0, reader.size)
     try:
-        proof, signed, signature = decode_stored_proof(data)
+        proof, signed, signature = message_proof.decode_stored_proof(data)
     except ValueError as error:
         raise FormatError(path, 0, str(error)) from None
     report = _report(path, proof, signature, path, ())
@@ -97,7 +91,7 @@ def verify_proof(path: str) -> VerifyReport:
 
 
 def _report(
-    place: str, proof: MessageProof, signature: Signature | None, path: str, erasures: tuple[str, ...]
+    place: str, proof: message_proof.MessageProof, signature: Signature | None, path: str, erasures: tuple[str, ...]
 ) -> VerifyReport:  # fmt: skip
     size = sum(len(frame.content) for frame in proof.frames)
     try:
@@ -111,7 +105,7 @@ def _report(
 
 
 def _proof_of(
-    proof: MessageProof, record: bytes, message: MessageExt, signature: Signature | None,
+    proof: message_proof.MessageProof, record: bytes, message: MessageExt, signature: Signature | None,
     erasures: tuple[str, ...],
 ) -> ProvenMessage:  # fmt: skip
     return ProvenMessage(

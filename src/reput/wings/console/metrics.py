@@ -21,13 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reput import __version__
 from reput.base import Severity
-from reput.engine.stores import (
-    GROUP_METRICS,
-    STORE_METRICS,
-    StoreAnswer,
-    part_figures,
-    store_figures,
-)
+from reput.engine import stores
 from reput.errors import ReputError
 from reput.io import Location
 from reput.wings.console.mounts import Mounts
@@ -154,7 +148,7 @@ class _StoreCollector(Collector):
         }
         lags = {
             name: GaugeMetricFamily(f"reput_group_{name}", text, labels=["store", "group"])
-            for name, text in GROUP_METRICS.items()
+            for name, text in stores.GROUP_METRICS.items()
         }
         seen_last = self._counts.latest()
         share = max(_MOST_LAGS // max(len(seen_last), 1), 1)
@@ -257,7 +251,7 @@ class _SurveyCollector(Collector):
         latest = self._surveys.latest()
         gauges = {
             name: GaugeMetricFamily(f"reput_store_{name}", text, labels=["store"])
-            for name, text in STORE_METRICS.items()
+            for name, text in stores.STORE_METRICS.items()
         }
         findings = GaugeMetricFamily(
             "reput_store_findings", "Findings of the quick check, and of figures beyond their limits",
@@ -268,7 +262,7 @@ class _SurveyCollector(Collector):
             labels=["store"],
         )  # fmt: skip
         for store, (_, _, answer) in latest.items():
-            for name, value in store_figures(answer).items():
+            for name, value in stores.store_figures(answer).items():
                 if value is not None:
                     gauges[name].add_metric([store], value)
             if answer.report is not None:
@@ -279,20 +273,20 @@ class _SurveyCollector(Collector):
         yield from (*gauges.values(), findings, surveyed)
         answers = [item.result for item in latest.values()]
         for label in ("topic", "file"):
-            for name, text, rows in part_figures(answers, label):
+            for name, text, rows in stores.part_figures(answers, label):
                 gauge = GaugeMetricFamily(name, text, labels=["store", label])
                 for labels, value in rows:
                     if value is not None and len(labels[label]) <= _MOST_NAME:
                         gauge.add_metric(list(labels.values()), value)
                 yield gauge
 
-    def _survey(self, name: str) -> StoreAnswer[SurveyReport]:
+    def _survey(self, name: str) -> stores.StoreAnswer[SurveyReport]:
         try:
             _, store = self._mounts.named(name)
             report = survey(store.path, config=store.told_config)
-            return StoreAnswer(name, store.path, report, None, report.log_bytes)
+            return stores.StoreAnswer(name, store.path, report, None, report.log_bytes)
         except ReputError as error:
-            return StoreAnswer(name, name, None, error)
+            return stores.StoreAnswer(name, name, None, error)
 
 
 class _TrafficCollector(Collector):

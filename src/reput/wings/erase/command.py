@@ -7,23 +7,7 @@ from typing import Any
 
 import click
 
-from reput.cli import (
-    DAMAGED,
-    FOUND,
-    NOT_FOUND,
-    WARNED,
-    PhaseBars,
-    all_formats,
-    check_window,
-    complete_topics,
-    config_options,
-    flag,
-    given_config,
-    path_option,
-    queue_entries_option,
-    refuse_logs_option,
-    time_window_options,
-)
+from reput import cli
 from reput.errors import UsageError
 from reput.io import storage_of
 from reput.wings.erase.api import erase
@@ -41,12 +25,14 @@ from reput.wings.erase.verifying import verify_erasure
     "\n  reput erase --verify /data/erased.erasure.json /data/erased",
 )
 @click.argument(
-    "store", metavar="STORE|ARCHIVE", type=click.Path(readable=False), callback=refuse_logs_option,
+    "store", metavar="STORE|ARCHIVE", type=click.Path(readable=False), callback=cli.refuse_logs_option,
     required=False,
 )  # fmt: skip
-@path_option("--output", "DEST", "The new folder of the copy; required for a STORE, unless --plan.")
+@cli.path_option(
+    "--output", "DEST", "The new folder of the copy; required for a STORE, unless --plan."
+)
 @click.option(
-    "--topic", "topics", multiple=True, metavar="T", shell_complete=complete_topics,
+    "--topic", "topics", multiple=True, metavar="T", shell_complete=cli.complete_topics,
     help="Messages of this topic; repeatable.",
 )  # fmt: skip
 @click.option(
@@ -58,8 +44,8 @@ from reput.wings.erase.verifying import verify_erasure
     metavar="SQL",
     help="Messages whose properties match this SQL92 expression of RocketMQ.",
 )
-@time_window_options
-@flag("--plan", "Print the messages to erase; write nothing.", "plan_only")
+@cli.time_window_options
+@cli.flag("--plan", "Print the messages to erase; write nothing.", "plan_only")
 @click.option("--reason", default="", metavar="TEXT", help="Reason, for the record of the erasure.")
 @click.option(
     "--by",
@@ -67,13 +53,13 @@ from reput.wings.erase.verifying import verify_erasure
     metavar="NAME",
     help="Person who erases, for the record.  [default: this user]",
 )
-@flag(
+@cli.flag(
     "--no-hashes",
     "Omit the SHA-256 of erased content from the record. With a hash, anyone who guesses a message can prove "
     "that it existed.",
 )
-@path_option("--sign", "KEY", "Sign the record with this Ed25519 key (PEM).", "signing_key")
-@path_option("--audit", "FILE", "File of the record.  [default: DEST.erasure.json]")
+@cli.path_option("--sign", "KEY", "Sign the record with this Ed25519 key (PEM).", "signing_key")
+@cli.path_option("--audit", "FILE", "File of the record.  [default: DEST.erasure.json]")
 @click.option(
     "--verify", "record", type=click.Path(), metavar="RECORD",
     help="Verify the signature of a record, and that its messages are erased in STORE or ARCHIVE, if given.",
@@ -89,9 +75,9 @@ from reput.wings.erase.verifying import verify_erasure
     metavar="TABLE",
     help="Count the rows of these messages in an exported table; repeatable.",
 )
-@config_options
-@queue_entries_option
-@all_formats("json")
+@cli.config_options
+@cli.queue_entries_option
+@cli.all_formats("json")
 def erase_command(
     store: str | None,
     record: str | None,
@@ -132,7 +118,7 @@ def erase_command(
         return _verify(record, store, layout)
     if store is None:
         raise click.UsageError("Missing argument 'STORE|ARCHIVE'.")
-    check_window(options["begin"], options["end"])
+    cli.check_window(options["begin"], options["end"])
     config = None
     if not storage_of(store)[0].is_archive:
         sizes = {
@@ -140,21 +126,21 @@ def erase_command(
             "index_items": index_items,
             "queue_entries": queue_entries,
         }
-        config = given_config(store, broker_config, sizes, writes=not options["plan_only"])
-    with PhaseBars() as progress:
+        config = cli.given_config(store, broker_config, sizes, writes=not options["plan_only"])
+    with cli.PhaseBars() as progress:
         report = erase(
             store, output, hashes=not no_hashes, config=config, progress=progress, **options
         )
     click.echo(json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report))
     if not report.records:
-        return NOT_FOUND
-    return FOUND if report.is_complete else WARNED
+        return cli.NOT_FOUND
+    return cli.FOUND if report.is_complete else cli.WARNED
 
 
 def _verify(record: str, store: str | None, layout: str) -> int:
     report = verify_erasure(record, store)
     click.echo(json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report))
     if not report.is_valid:
-        return DAMAGED
+        return cli.DAMAGED
     # Anyone may have written a record without a signature.
-    return FOUND if report.signed_by else WARNED
+    return cli.FOUND if report.signed_by else cli.WARNED

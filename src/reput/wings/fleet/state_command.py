@@ -10,30 +10,8 @@ from typing import Any, NamedTuple
 
 import click
 
+from reput import cli
 from reput.base import Finding, counted, format_time, one_line, printable
-from reput.cli import (
-    DAMAGED,
-    FOUND,
-    NOT_FOUND,
-    GivenStores,
-    StoresBar,
-    all_formats,
-    code_of,
-    complete_topics,
-    flag,
-    message_options,
-    open_from,
-    print_csv,
-    print_json_lines,
-    print_rows,
-    read_store_argument,
-    reader_options,
-    record_printer,
-    report_format,
-    store_argument,
-    stores_argument,
-    warn,
-)
 from reput.engine.five import LOST, WAITING, CompactedLog, TieredStore, Timers, compacted_queues
 from reput.engine.stores import over_stores
 from reput.errors import UsageError
@@ -94,21 +72,21 @@ def _print_list(
     """Print the items as JSON lines, as CSV, or as a table; of an empty table, print the text `nothing`."""
     if layout != "text":
         rows = [{column.name: column.value(item) for column in columns} for item in items]
-        print_csv(rows) if layout == "csv" else print_json_lines(rows)
+        cli.print_csv(rows) if layout == "csv" else cli.print_json_lines(rows)
     elif items or not nothing:
         cells = [column for column in columns if column.heading]
         texts = ([column.text(column.value(item)) for column in cells] for item in items)
-        print_rows([column.heading for column in cells], texts)
+        cli.print_rows([column.heading for column in cells], texts)
     else:
         click.echo(nothing)
 
 
 def _exit_code(rows: object, damage: Sequence[Finding] = ()) -> int:
     """Print the damage, and return the exit code."""
-    warn(*damage)
+    cli.warn(*damage)
     if damage:
-        return DAMAGED
-    return FOUND if rows else NOT_FOUND
+        return cli.DAMAGED
+    return cli.FOUND if rows else cli.NOT_FOUND
 
 
 @state_command.command(
@@ -116,13 +94,15 @@ def _exit_code(rows: object, damage: Sequence[Finding] = ()) -> int:
     short_help="Show how far consumer groups are behind.",
     epilog="\b\nExamples:\n  reput state lag /data/store\n  reput state lag /data/store --group billing --format jsonl",
 )
-@stores_argument
+@cli.stores_argument
 @click.option("--group", metavar="NAME", help="Only this consumer group.")
-@click.option("--topic", metavar="NAME", shell_complete=complete_topics, help="Only this topic.")
-@reader_options
-@report_format("jsonl", "Output format; jsonl has one queue per line.")
+@click.option(
+    "--topic", metavar="NAME", shell_complete=cli.complete_topics, help="Only this topic."
+)
+@cli.reader_options
+@cli.report_format("jsonl", "Output format; jsonl has one queue per line.")
 def _lag(
-    targets: GivenStores, group: str | None, topic: str | None, as_json: bool, **opening: Any
+    targets: cli.GivenStores, group: str | None, topic: str | None, as_json: bool, **opening: Any
 ) -> int:
     """Compare the offsets that consumer groups committed with the queues of STORE.
 
@@ -147,16 +127,16 @@ def _lag(
         return _lag_of_stores(targets, as_json, group=group, topic=topic, **opening)
     report = lag(store, group=group, topic=topic, **opening)
     if as_json:
-        print_json_lines(report.rows())
+        cli.print_json_lines(report.rows())
     else:
         click.echo(str(report))
-    warn(*report.problems)
-    return _exit_code(report.queues) if report.is_complete else DAMAGED
+    cli.warn(*report.problems)
+    return _exit_code(report.queues) if report.is_complete else cli.DAMAGED
 
 
-def _lag_of_stores(targets: GivenStores, as_json: bool, **options: Any) -> int:
+def _lag_of_stores(targets: cli.GivenStores, as_json: bool, **options: Any) -> int:
     stores = targets.named()
-    with StoresBar(len(stores)) as bar:
+    with cli.StoresBar(len(stores)) as bar:
         answers = over_stores(lag, stores, on_answer=bar, **options)
     queues = [
         (answer.store, queue)
@@ -167,11 +147,11 @@ def _lag_of_stores(targets: GivenStores, as_json: bool, **options: Any) -> int:
     if as_json:
         for one in answers.counted:
             if one.report is not None:
-                print_json_lines({"store": one.store, **row} for row in one.report.rows())
+                cli.print_json_lines({"store": one.store, **row} for row in one.report.rows())
     else:
         for line in lag_lines(queues):
             click.echo(line)
-    warn(
+    cli.warn(
         *(f"{answer.store}: not read: {answer.error}" for answer in answers.failed),
         *answers.differing,
     )
@@ -181,10 +161,10 @@ def _lag_of_stores(targets: GivenStores, as_json: bool, **options: Any) -> int:
         if answer.report is not None
         for problem in answer.report.problems
     ]
-    warn(*problems)
+    cli.warn(*problems)
     if answers.failed or problems:
-        return DAMAGED
-    return FOUND if queues else NOT_FOUND
+        return cli.DAMAGED
+    return cli.FOUND if queues else cli.NOT_FOUND
 
 
 @state_command.command(
@@ -194,9 +174,9 @@ def _lag_of_stores(targets: GivenStores, as_json: bool, **options: Any) -> int:
     "\n  reput state transactions /data/store"
     "\n  reput state transactions /data/store --format jsonl",
 )
-@read_store_argument
-@reader_options
-@all_formats("jsonl", "Output format; jsonl has one message per line.")
+@cli.read_store_argument
+@cli.reader_options
+@cli.all_formats("jsonl", "Output format; jsonl has one message per line.")
 def _transactions(store: str, layout: str, **opening: Any) -> int:
     """List the half messages of STORE that are neither committed nor rolled back, one per transaction.
 
@@ -210,7 +190,7 @@ def _transactions(store: str, layout: str, **opening: Any) -> int:
 
     Exits with 1 if no transaction is open.
     """
-    with open_from(store, **opening) as reader:
+    with cli.open_from(store, **opening) as reader:
         transactions = list(open_transactions(reader))
     _print_list(_TRANSACTIONS, transactions, layout, "No open transaction.")
     return _exit_code(transactions)
@@ -239,15 +219,15 @@ _TRANSACTIONS = (
     "\n  reput state timer /data/store --key order-100377"
     "\n  reput state timer /data/store --all --format jsonl",
 )
-@read_store_argument
-@flag("--all", "Also list delivered and recalled messages, and recalls.", "take_all")
+@cli.read_store_argument
+@cli.flag("--all", "Also list delivered and recalled messages, and recalls.", "take_all")
 @click.option(
     "--key",
     metavar="K",
     help="List all messages with this key or unique key, in any state, and their recalls.",
 )
-@reader_options
-@all_formats("jsonl", "Output format; jsonl has one message per line.")
+@cli.reader_options
+@cli.all_formats("jsonl", "Output format; jsonl has one message per line.")
 def _timer(store: str, take_all: bool, key: str | None, layout: str, **opening: Any) -> int:
     """List the messages that wait in the timer of STORE, with their due times.
 
@@ -263,7 +243,7 @@ def _timer(store: str, take_all: bool, key: str | None, layout: str, **opening: 
     Exits with 1 if no message waits or has the --key, and with 3 if a part of the timer log could not be read, messages
     are lost, or the store has messages of timers but neither a timer log nor a database.
     """
-    with open_from(store, **opening) as reader:
+    with cli.open_from(store, **opening) as reader:
         timers = Timers(reader)
         has_levels = not timers.exists and SCHEDULE_TOPIC in reader.queues.topics()
         units = [
@@ -284,11 +264,11 @@ def _timer(store: str, take_all: bool, key: str | None, layout: str, **opening: 
         )
     _print_list(_TIMED, units, layout, nothing)
     if timers.unread:
-        warn(
+        cli.warn(
             f"{store}: {counted(timers.unread, 'message', verb='is')} in {TIMER_TOPIC}, which no timer has read, or "
             f"whose timer is lost; to list them: reput tail {shlex.quote(store)} --topic {TIMER_TOPIC}"
         )
-        return DAMAGED
+        return cli.DAMAGED
     return _exit_code(units, timers.damage)
 
 
@@ -311,14 +291,14 @@ _TIMED = (
     short_help="List messages that consumers popped and did not acknowledge (5.x).",
     epilog="\b\nExamples:\n  reput state popped /data/store\n  reput state popped /data/store --all --format jsonl",
 )
-@read_store_argument
-@flag(
+@cli.read_store_argument
+@cli.flag(
     "--all",
     "Also list acknowledged messages, and revived messages that were popped again.",
     "take_all",
 )
-@reader_options
-@report_format("jsonl", "Output format; jsonl has one pop per line.")
+@cli.reader_options
+@cli.report_format("jsonl", "Output format; jsonl has one pop per line.")
 def _popped(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     """List the messages of STORE that consumers popped and did not acknowledge, one line per pop.
 
@@ -330,13 +310,13 @@ def _popped(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
 
     Exits with 1 if nothing is listed, and with 3 if a record of the broker could not be read.
     """
-    with open_from(store, **opening) as reader:
+    with cli.open_from(store, **opening) as reader:
         notes = PoppedMessages(reader)
         pops = [pop for pop in notes if take_all or pop.is_open]
     if as_json:
-        print_json_lines(map(asdict, pops))
+        cli.print_json_lines(map(asdict, pops))
     elif pops:
-        print_rows(
+        cli.print_rows(
             (
                 "due (UTC)", "group", "topic", ">queue", ">popped", ">unacknowledged", ">revived",
                 "in order",
@@ -365,9 +345,9 @@ def _popped(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     short_help="Find traces of known faults of brokers.",
     epilog="\b\nExamples:\n  reput state faults /data/store\n  reput state faults /data/store --format jsonl",
 )
-@read_store_argument
-@reader_options
-@report_format("jsonl", "Output format; jsonl has one finding per line.")
+@cli.read_store_argument
+@cli.reader_options
+@cli.report_format("jsonl", "Output format; jsonl has one finding per line.")
 def _faults(store: str, as_json: bool, **opening: Any) -> int:
     """Find traces of known faults of brokers in STORE, with their versions and the affected messages.
 
@@ -379,10 +359,10 @@ def _faults(store: str, as_json: bool, **opening: Any) -> int:
     """
     report = broker_faults(store, **opening)
     if as_json:
-        print_json_lines(finding.as_json() for finding in report.findings)
+        cli.print_json_lines(finding.as_json() for finding in report.findings)
     else:
         click.echo(str(report))
-    return code_of(report.severity)
+    return cli.code_of(report.severity)
 
 
 @state_command.command(
@@ -392,12 +372,12 @@ def _faults(store: str, as_json: bool, **opening: Any) -> int:
     "\n  reput state compacted /data/store"
     "\n  reput state compacted /data/store --topic prices --latest --format jsonl",
 )
-@read_store_argument
+@cli.read_store_argument
 @click.option("--topic", metavar="NAME", help="Only this topic.")
 @click.option("--queue-id", type=int, metavar="N", help="Only this queue of each topic.")
-@flag("--latest", "Only the newest message of each key.")
-@message_options
-@reader_options
+@cli.flag("--latest", "Only the newest message of each key.")
+@cli.message_options
+@cli.reader_options
 def _compacted(
     store: str,
     topic: str | None,
@@ -416,12 +396,12 @@ def _compacted(
 
     Exits with 1 if there is no message, and with 3 if a part of a log could not be read.
     """
-    show, count = record_printer(layout, csv_safe), 0
+    show, count = cli.record_printer(layout, csv_safe), 0
     damage: list[Finding] = []
-    with open_from(store, **opening) as reader:
+    with cli.open_from(store, **opening) as reader:
         queues = compacted_queues(reader.path, reader.storage)
         if not queues:
-            warn(f"{reader.path}: has no compaction logs (compaction/)")
+            cli.warn(f"{reader.path}: has no compaction logs (compaction/)")
         for queue in queues:
             if topic not in (None, queue.topic) or queue_id not in (None, queue.queue_id):
                 continue
@@ -439,14 +419,14 @@ def _compacted(
     "\n  reput state tiered s3://bucket/tiered --topic orders --key o-17"
     "\n  reput state tiered /data/store --topic orders --queue-id 3 --offset 100 --lines 20 --format jsonl",
 )
-@store_argument
+@cli.store_argument
 @click.option("--topic", metavar="NAME", help="Messages of this topic.")
 @click.option("--key", metavar="KEY", help="Messages that have this key; needs --topic.")
-@flag("--scan", "Compare every message of the topic with --key.")
+@cli.flag("--scan", "Compare every message of the topic with --key.")
 @click.option("--queue-id", type=int, metavar="N", help="Messages of this queue of --topic.")
 @click.option("--offset", type=int, metavar="N", help="First queue offset.  [default: the first]")
 @click.option("--lines", "-n", type=int, metavar="N", help="Maximum number of messages.")
-@message_options
+@cli.message_options
 def _tiered(
     store: str,
     topic: str | None,
@@ -476,7 +456,7 @@ def _tiered(
         queues = tiered.queues()
         _print_list(_TIERED, queues, layout, "")
         return _exit_code(queues)
-    show = record_printer(layout, csv_safe)
+    show = cli.record_printer(layout, csv_safe)
     if key is not None:
         records = tiered.query(topic, key, scan)[:lines]
     else:
@@ -486,7 +466,7 @@ def _tiered(
         records = tiered.pull(topic, queue.queue_id, first, count)
     show(records)
     if key is not None and not scan:
-        warn(_INDEX_ONLY)
+        cli.warn(_INDEX_ONLY)
     return _exit_code(records, tiered.damage)
 
 

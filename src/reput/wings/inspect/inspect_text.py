@@ -22,13 +22,9 @@ from reput.base import (
 from reput.engine.check import CheckpointInspection, IndexInspection
 from reput.format.file_names import BATCH_QUEUE_FOLDER, COMMIT_LOG_FOLDER, EXTENSION_FOLDER
 from reput.format.index_file import IndexHeader
+from reput.wings.inspect import queue_inspection
 from reput.wings.inspect.commit_log_inspection import CommitLogInspection
 from reput.wings.inspect.inspection import Inspection, MarkerInspection
-from reput.wings.inspect.queue_inspection import (
-    BatchQueueInspection,
-    ConsumeQueueInspection,
-    QueueInspection,
-)
 from reput.wings.inspect.store_inspection import IndexSummary, QueueSummary, StoreInspection
 
 _LABEL_WIDTH = 15
@@ -164,7 +160,7 @@ def _(log: CommitLogInspection) -> list[Table]:
 
 
 @values.register
-def _(queue: BatchQueueInspection) -> Pairs:
+def _(queue: queue_inspection.BatchQueueInspection) -> Pairs:
     yield "size", f"{queue.size_bytes:,} bytes, room for {counted(queue.room, 'entry', 'entries')}"
     yield "entries", f"{queue.entries:,} written"
     if queue.begin is not None and queue.end is not None:
@@ -174,7 +170,7 @@ def _(queue: BatchQueueInspection) -> Pairs:
 
 
 @values.register
-def _(queue: ConsumeQueueInspection) -> Pairs:
+def _(queue: queue_inspection.ConsumeQueueInspection) -> Pairs:
     yield "size", f"{queue.size_bytes:,} bytes, room for {counted(queue.room, 'entry', 'entries')}"
     first = f", the first is number {queue.first_entry:,}" if queue.first_entry is not None else ""
     yield "entries", f"{queue.entries:,} written{first}"
@@ -190,7 +186,7 @@ def _(queue: ConsumeQueueInspection) -> Pairs:
 
 
 @values.register
-def _(queue: QueueInspection) -> Pairs:
+def _(queue: queue_inspection.QueueInspection) -> Pairs:
     yield "queue", printable(f"{queue.topic}/{queue.queue_id}")
     if queue.files:
         yield "files", f"{queue.files:,}"

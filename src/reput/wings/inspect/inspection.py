@@ -10,23 +10,12 @@ from os import PathLike
 
 from reput import core
 from reput.base import Finding, StoreConfig
-from reput.engine.check import (
-    CheckpointInspection,
-    IndexInspection,
-    inspect_checkpoint,
-    inspect_index_file,
-)
+from reput.engine import check
 from reput.errors import FormatError, StoreNotFoundError, UsageError
 from reput.format import checkpoint, commit_log, consume_queue, file_names
 from reput.io import Location, Storage, listed_size, size_of, storage_of
+from reput.wings.inspect import queue_inspection
 from reput.wings.inspect.commit_log_inspection import CommitLogInspection, inspect_commit_log_file
-from reput.wings.inspect.queue_inspection import (
-    BatchQueueInspection,
-    ConsumeQueueInspection,
-    QueueInspection,
-    inspect_batch_queue_file,
-    inspect_consume_queue_file,
-)
 from reput.wings.inspect.queue_listing import QueueListing, listing_of_file, listing_of_queue
 from reput.wings.inspect.store_inspection import StoreInspection, inspect_store
 
@@ -44,12 +33,12 @@ class MarkerInspection:
 
 Inspection = (
     StoreInspection
-    | BatchQueueInspection
+    | queue_inspection.BatchQueueInspection
     | CommitLogInspection
-    | ConsumeQueueInspection
-    | QueueInspection
-    | IndexInspection
-    | CheckpointInspection
+    | queue_inspection.ConsumeQueueInspection
+    | queue_inspection.QueueInspection
+    | check.IndexInspection
+    | check.CheckpointInspection
     | MarkerInspection
 )
 _INDEX_NAME_DIGITS = 17
@@ -91,7 +80,7 @@ def inspect(
     size = entry.stat().st_size
     name = os.path.basename(path)
     if name == file_names.CHECKPOINT_FILE:
-        return inspect_checkpoint(path, storage)
+        return check.inspect_checkpoint(path, storage)
     if name in _MARKERS:
         return MarkerInspection(path, size, name, _MARKERS[name])
     kind = _kind_by_place(path)
@@ -101,14 +90,14 @@ def inspect(
     if kind == file_names.COMMIT_LOG_FOLDER:
         return inspect_commit_log_file(path, config or StoreConfig(), storage)
     if kind == file_names.CONSUME_QUEUE_FOLDER:
-        return inspect_consume_queue_file(path, storage)
+        return queue_inspection.inspect_consume_queue_file(path, storage)
     if kind == file_names.BATCH_QUEUE_FOLDER:
-        return inspect_batch_queue_file(path, storage)
+        return queue_inspection.inspect_batch_queue_file(path, storage)
     if kind == file_names.INDEX_FOLDER:
         geometry = _index_geometry(path, size, hash_slots, index_items, storage)
-        return inspect_index_file(path, *geometry, storage)
+        return check.inspect_index_file(path, *geometry, storage)
     if kind == file_names.CHECKPOINT_FILE:
-        return inspect_checkpoint(path, storage)
+        return check.inspect_checkpoint(path, storage)
     if path.endswith(".json"):
         return MarkerInspection(path, size, "file of config/", _CONFIG_MEANING)
     raise FormatError(path, 0, "not a file of a RocketMQ store, by its name and content")
@@ -155,7 +144,7 @@ def queue_at(
     queue: str | None = None,
     config: StoreConfig | None = None,
     storage_options: Mapping[str, str] | None = None,
-) -> Iterator[tuple[QueueListing, QueueInspection | None]]:
+) -> Iterator[tuple[QueueListing, queue_inspection.QueueInspection | None]]:
     """Open the listing of a queue for a `with` block.
 
     Args:
@@ -192,7 +181,7 @@ def queue_at(
         extension = os.path.join(store.path, file_names.EXTENSION_FOLDER, topic, str(queue_id))
         listing = listing_of_queue(reader, topic, store.commit_log, extension, store.storage)
         first = reader.min_queue_offset(store.commit_log.min_offset)
-        inspection = QueueInspection(
+        inspection = queue_inspection.QueueInspection(
             reader.folder, _QUEUE_NAMES.get(reader.kind.name, reader.kind.name), topic,
             queue_id, len(listing.files), first, reader.max_queue_offset(),
         )  # fmt: skip

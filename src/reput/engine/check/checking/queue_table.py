@@ -9,13 +9,7 @@ import numpy.typing as npt
 
 from reput.base import Finding
 from reput.core import Queue
-from reput.engine.check.checking.listings import (
-    disorder,
-    gap,
-    list_queue,
-    missing_files,
-    unreadable_queue,
-)
+from reput.engine.check.checking import listings
 from reput.engine.compare import EntryPlaces, LogEdges, Span, Spans
 from reput.errors import ReputError, StoreNotFoundError
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
@@ -59,11 +53,11 @@ def read_queue_table(job: QueueJob, task: tuple[Queue, str]) -> CheckedQueue:
     queue, folder = task
     table = CheckedQueue(queue, EntryPlaces(folder, ()))
     try:
-        listing = list_queue(folder, job.queue_entries, job.is_live)
+        listing = listings.list_queue(folder, job.queue_entries, job.is_live)
         table.places, table.findings = listing.places, listing.findings
         _QueueReading(job, table).run()
     except (ReputError, OSError) as error:
-        table.findings += unreadable_queue(folder, error, job.is_live)
+        table.findings += listings.unreadable_queue(folder, error, job.is_live)
     return table
 
 
@@ -92,7 +86,9 @@ class _QueueReading:
                 self._next = None
                 continue
             if self._next is not None and self._gap is None:
-                self._table.findings += missing_files(self._table.places, self._next, first)
+                self._table.findings += listings.missing_files(
+                    self._table.places, self._next, first
+                )
             self._next = first + count
             with reader:
                 last = reader.last_nonzero(count * ENTRY_BYTES)
@@ -108,7 +104,7 @@ class _QueueReading:
         if self._disorder:
             entry, offset = self._disorder[0]
             self._table.findings.append(
-                disorder(self._table.places, entry, offset, self._disordered)
+                listings.disorder(self._table.places, entry, offset, self._disordered)
             )
 
     def _take(self, data: npt.NDArray[np.void], first: int) -> None:
@@ -136,7 +132,7 @@ class _QueueReading:
             self._gap = first + int(np.argmin(written))
         if self._gap is not None and written[max(self._gap - first, 0) :].any():
             if not self._job.is_live and not self._ended_early:
-                self._table.findings.append(gap(self._table.places, self._gap))
+                self._table.findings.append(listings.gap(self._table.places, self._gap))
             self._ended_early = True
         rows = np.flatnonzero(written & ~blank)
         self._in_order(offsets[rows], sizes[rows], first + rows)

@@ -26,19 +26,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from reput import core
 from reput.base import counted
-from reput.core import (
-    CommitLogFile,
-    CommitLogReader,
-    FileScan,
-    Queue,
-    ScanMode,
-    StoreLog,
-    find_record,
-    newest_timestamp,
-    queue_folder,
-    wrong_bodies,
-)
 from reput.engine.writer.recovery.queue_files import QueueFiles, is_blank, physical_offsets, sizes
 from reput.engine.writer.recovery.recovery_point import locked_at
 from reput.errors import StoreError, StoreNotFoundError
@@ -141,7 +130,7 @@ class OwnerRecord:
 
 
 def find_cut_end(
-    files: Sequence[CommitLogFile], end: int, queues: Mapping[Queue, QueueFiles]
+    files: Sequence[core.CommitLogFile], end: int, queues: Mapping[core.Queue, QueueFiles]
 ) -> CutEnd | None:
     """Return the messages that a cut at `end` would remove; None if no readable message begins there or later.
 
@@ -157,14 +146,14 @@ def find_cut_end(
             if last is None or file.start + last < start:
                 continue
             stop = file.start + last + 1
-            begin = find_record(reader, file, start, stop)
+            begin = core.find_record(reader, file, start, stop)
         if begin is None:
             continue
         first = begin if first < 0 else first
-        for piece in FileScan(file, begin, file.end, ScanMode.SALVAGE).pieces():
+        for piece in core.FileScan(file, begin, file.end, core.ScanMode.SALVAGE).pieces():
             rows = piece.batch.messages
             right = rows["physical_offset"] == piece.positions + piece.base
-            right[wrong_bodies(piece.data, piece.positions, rows)] = False
+            right[core.wrong_bodies(piece.data, piece.positions, rows)] = False
             messages += int(right.sum())
             newest = max([newest, *rows["store_timestamp"][right].tolist()])
     if first < 0:
@@ -177,7 +166,7 @@ def find_cut_end(
 
 def cut_reason(
     store: Path,
-    files: Sequence[CommitLogFile],
+    files: Sequence[core.CommitLogFile],
     cut: CutEnd,
     *,
     as_broker: bool,
@@ -202,9 +191,9 @@ def cut_reason(
         begin = max(durable, _durable_for_owner(store))
         if 0 <= begin <= cut.end and _has_unwritten_part(files, cut):
             return "power_cut"
-    log = CommitLogReader(StoreLog(store))
+    log = core.CommitLogReader(core.StoreLog(store))
     try:
-        before = newest_timestamp(log, cut.end) if cut.end > files[0].start else None
+        before = core.newest_timestamp(log, cut.end) if cut.end > files[0].start else None
     finally:
         log.close()
     return "remains" if before is not None and cut.newest < before else None
@@ -223,7 +212,7 @@ def _durable_for_owner(store: Path) -> int:
     return owner.end if is_ours else -1
 
 
-def _has_unwritten_part(files: Sequence[CommitLogFile], cut: CutEnd) -> bool:
+def _has_unwritten_part(files: Sequence[core.CommitLogFile], cut: CutEnd) -> bool:
     """Return whether the beginning of the record at the cut, or a sector before the first message, is all zeros."""
     file = next((file for file in files if file.start <= cut.end < file.end), None)
     if file is None:
@@ -262,9 +251,9 @@ def refusal(store: Path, cut: CutEnd, can_salvage: bool) -> StoreError:
 
 def keep_cut_end(
     store: Path,
-    files: Sequence[CommitLogFile],
+    files: Sequence[core.CommitLogFile],
     end: int,
-    queues: Mapping[Queue, QueueFiles],
+    queues: Mapping[core.Queue, QueueFiles],
     disk: Disk,
 ) -> Path:
     """Copy the bytes of the log after `end`, and their queue entries, into a new folder of `reput.cut`, durably.
@@ -279,7 +268,7 @@ def keep_cut_end(
             _copy_end(Path(file.path), folder / COMMIT_LOG_FOLDER, max(end - file.start, 0), disk)
     for (queue, start), entries in _entries_after(queues, end):
         found = queues[queue]
-        path = queue_folder(folder / CONSUME_QUEUE_FOLDER, *queue) / found.path(start).name
+        path = core.queue_folder(folder / CONSUME_QUEUE_FOLDER, *queue) / found.path(start).name
         disk.make_folder(path.parent)
         with disk.open(path, found.file_bytes) as copy:
             copy.write(entries.data.cast("B"), 0)
@@ -305,8 +294,8 @@ def _copy_end(path: Path, folder: Path, begin: int, disk: Disk) -> None:
 
 
 def _entries_after(
-    queues: Mapping[Queue, QueueFiles], end: int
-) -> Iterator[tuple[tuple[Queue, int], RawEntries]]:
+    queues: Mapping[core.Queue, QueueFiles], end: int
+) -> Iterator[tuple[tuple[core.Queue, int], RawEntries]]:
     """Yield, for each queue file with entries of messages at or after `end`, the file with only these entries."""
     for queue, queue_files in queues.items():
         for start, entries in queue_files.all_entries(

@@ -9,15 +9,11 @@ from typing import NamedTuple
 
 from reput import core
 from reput.base import Finding, Kind, StoreConfig, counted
+from reput.engine.writer.recovery import recovery_point
 from reput.engine.writer.recovery.batch_queues import BatchSizes, ComparedBatches, batches_agree
 from reput.engine.writer.recovery.comparison import ComparedFiles, ComparedQueues, Comparison
 from reput.engine.writer.recovery.index_files import RecoveredIndexFiles
 from reput.engine.writer.recovery.queue_files import QueueFiles
-from reput.engine.writer.recovery.recovery_point import (
-    RecoveryPoint,
-    expired_unindexed,
-    read_recovery_point,
-)
 from reput.engine.writer.recovery.report import RecoveryReport
 from reput.format.commit_log import MIN_RECORD_BYTES, read_size_and_magic, record_crc_ok
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER, RECOVERY_POINT_FILE
@@ -57,7 +53,7 @@ def trusted_point(
     *,
     name: str = RECOVERY_POINT_FILE,
     may_be_touched: bool = True,
-) -> tuple[RecoveryPoint | None, bool]:
+) -> tuple[recovery_point.RecoveryPoint | None, bool]:
     """Return the recovery point of the indexes in `folder`, and whether nothing has changed since a clean shutdown.
 
     The point is None if nothing shows that the indexes are complete up to it. If messages of the log expired before
@@ -75,11 +71,11 @@ def trusted_point(
 
     Raises StoreAccessError, and StoreError for wrong file sizes.
     """
-    point, is_unchanged = read_recovery_point(
+    point, is_unchanged = recovery_point.read_recovery_point(
         folder, config, report.log_begin, queues, name, may_be_touched
     )
     if first is not None:
-        report.expired_unindexed = expired_unindexed(first, point, queues.values())
+        report.expired_unindexed = recovery_point.expired_unindexed(first, point, queues.values())
     # If all messages before the recovery point have expired, the point says nothing about the remaining messages.
     if point is not None and point.end < report.log_begin:
         point = None
@@ -133,7 +129,7 @@ class FoundIndexes:
 
     @staticmethod
     def reopen_unchanged(
-        folder: Path, config: StoreConfig, disk: Disk, point: RecoveryPoint
+        folder: Path, config: StoreConfig, disk: Disk, point: recovery_point.RecoveryPoint
     ) -> CutIndexes:
         """Open indexes that have not changed since `point` was written at a clean shutdown."""
         queues, unopened = {}, point.queues.copy()
@@ -146,7 +142,7 @@ class FoundIndexes:
         last = core.IndexFileWriter(paths[-1], config, disk) if paths else None
         return CutIndexes(queues, last, unopened)
 
-    def after_rebuild(self, end: int) -> RecoveryPoint:
+    def after_rebuild(self, end: int) -> recovery_point.RecoveryPoint:
         """Return the recovery point after a rebuild.
 
         The rebuilt indexes must be durable, and cover all messages before `end`.
@@ -161,12 +157,12 @@ class FoundIndexes:
         )
         for file in reversed(self._index.files):
             if file.count > 1:
-                return RecoveryPoint(end, queues, file.path.name, file.count, begun)
-        return RecoveryPoint(end, queues, begun=begun)
+                return recovery_point.RecoveryPoint(end, queues, file.path.name, file.count, begun)
+        return recovery_point.RecoveryPoint(end, queues, begun=begun)
 
     def check(
-        self, point: RecoveryPoint | None, is_unchanged: bool = False
-    ) -> RecoveryPoint | None:
+        self, point: recovery_point.RecoveryPoint | None, is_unchanged: bool = False
+    ) -> recovery_point.RecoveryPoint | None:
         """Check the items. Return `point`, or None if the last item that `point` covers is missing.
 
         If nothing has changed since a clean shutdown (`is_unchanged`), only the headers are checked. Raises
@@ -184,7 +180,7 @@ class FoundIndexes:
     def compare(
         self,
         files: Sequence[core.CommitLogFile],
-        point: RecoveryPoint | None,
+        point: recovery_point.RecoveryPoint | None,
         begin: int | None = None,
         *,
         redo_last: bool,

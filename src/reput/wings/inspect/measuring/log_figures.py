@@ -15,13 +15,7 @@ from reput.format.index_file import index_key, key_hash
 from reput.format.java_string import hash_code
 from reput.format.properties import SCHEDULE_TOPIC, index_keys
 from reput.kernels.counting import count_messages
-from reput.wings.inspect.measuring.figures import (
-    Frequent,
-    Gap,
-    QueueFigures,
-    Timeline,
-    TopicFigures,
-)
+from reput.wings.inspect.measuring import figures
 
 _MOST_EXACT = 1 << 16
 # The counters take 16 MiB and 1 MiB, so they stay in the processor's cache.
@@ -75,7 +69,7 @@ class LogFigures:
     Memory: a row of numbers per queue, a timeline per topic, and 17 MiB of counters.
     """
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: figures.Timeline) -> None:
         self.timeline = timeline
         self.messages = self.inner_batches = self.size_bytes = self.index_entries = 0
         self.damage: list[Finding] = []
@@ -155,28 +149,28 @@ class LogFigures:
             )
             rows += cells[number].T
 
-    def topics(self) -> list[TopicFigures]:
+    def topics(self) -> list[figures.TopicFigures]:
         """Return the topics, largest first."""
         topics = [
-            TopicFigures(topic, rows[0].tolist(), rows[1].tolist())
+            figures.TopicFigures(topic, rows[0].tolist(), rows[1].tolist())
             for topic, rows in self._topics.items()
         ]
         return sorted(topics, key=lambda topic: (-topic.all_bytes, topic.topic))
 
-    def queues(self) -> list[QueueFigures]:
+    def queues(self) -> list[figures.QueueFigures]:
         """Return the queues, largest first."""
-        queues = [QueueFigures(*queue, *totals) for queue, totals in self._queues.items()]
+        queues = [figures.QueueFigures(*queue, *totals) for queue, totals in self._queues.items()]
         return sorted(queues, key=lambda one: (-one.size_bytes, one.topic, one.queue_id))
 
-    def gaps(self) -> list[Gap]:
+    def gaps(self) -> list[figures.Gap]:
         """Return the longest periods without messages, longest first."""
-        return [Gap(begin, begin + length) for length, begin in self._gaps]
+        return [figures.Gap(begin, begin + length) for length, begin in self._gaps]
 
-    def frequent_keys(self, log: CommitLogReader) -> list[Frequent]:
+    def frequent_keys(self, log: CommitLogReader) -> list[figures.Frequent]:
         """Return keys that more than one message has, the most frequent first. Raises StoreAccessError."""
         return self._frequent(log, self._keys, _keys_of)
 
-    def frequent_tags(self, log: CommitLogReader) -> list[Frequent]:
+    def frequent_tags(self, log: CommitLogReader) -> list[figures.Frequent]:
         """Return the most frequent tags of all topics, each with the topic of one message that has the tag.
 
         Raises StoreAccessError.
@@ -185,7 +179,7 @@ class LogFigures:
 
     def _frequent(
         self, log: CommitLogReader, hashes: FrequentHashes, texts_of: TextsOf
-    ) -> list[Frequent]:
+    ) -> list[figures.Frequent]:
         frequent = []
         for counter, count, offset in hashes.top(_FREQUENT):
             message = _read(log, offset)
@@ -197,7 +191,7 @@ class LogFigures:
                     # Several texts may share a counter. One of the counted messages was read and has this text, so at
                     # most `count - 1` of them have a different text.
                     frequent.append(
-                        Frequent(message.topic, text, count, min(hashes.error, count - 1))
+                        figures.Frequent(message.topic, text, count, min(hashes.error, count - 1))
                     )
                     break
         return frequent

@@ -6,32 +6,13 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from reput import core
 from reput.base import Finding, Kind, now_ms
-from reput.core import (
-    Coverage,
-    LocatedRecord,
-    LostEntriesError,
-    MessageStore,
-    QueryResult,
-    answer_of,
-    coverage_of_id,
-    joined,
-)
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
+from reput.format import properties
 from reput.format.commit_log import MessageExt, decode_located
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
 from reput.format.java_string import decimal_number
-from reput.format.properties import (
-    DEAD_LETTER_TOPIC_PREFIX,
-    HALF_TOPICS,
-    OP_TOPICS,
-    ORIGIN_MESSAGE_ID,
-    RETRY_TOPIC_PREFIX,
-    SCHEDULE_TOPIC,
-    TIMER_OUT_MS,
-    TIMER_TOPIC,
-    tags_code,
-)
 from reput.format.transactions import decided_places, half_place
 from reput.wings.inspect.tracing.life import StoreCoverage
 
@@ -40,10 +21,10 @@ from reput.wings.inspect.tracing.life import StoreCoverage
 _NEW_MS = 10_000
 _MOST_DIGITS = 18
 _ROUNDS, _PATIENCE_S = 20, 0.05
-_ORIGIN = ORIGIN_MESSAGE_ID.encode()
+_ORIGIN = properties.ORIGIN_MESSAGE_ID.encode()
 
 
-def is_queued(store: MessageStore, message: MessageExt) -> bool:
+def is_queued(store: core.MessageStore, message: MessageExt) -> bool:
     """Return whether the entry at a message's queue offset leads to the message.
 
     If the message was stored just now, wait up to a second for its entry.
@@ -60,18 +41,20 @@ def is_queued(store: MessageStore, message: MessageExt) -> bool:
     return False
 
 
-def due_ms(store: MessageStore, message: MessageExt) -> int | None:
+def due_ms(store: core.MessageStore, message: MessageExt) -> int | None:
     """Return the time (ms) at which a broker delivers a delayed message; None for a message without a delay.
 
     A message in the timer (5.x) states this time. For a scheduled message, it is the tags code of the ConsumeQueue
     entry. If the entry is missing, the time is computed from the delay level.
     """
-    if message.topic == TIMER_TOPIC:
-        return _stated_ms(message.properties.get(TIMER_OUT_MS, ""))
+    if message.topic == properties.TIMER_TOPIC:
+        return _stated_ms(message.properties.get(properties.TIMER_OUT_MS, ""))
     delays = store.config.delay_table_ms()
     try:
-        code = tags_code(message.topic, message.properties, message.store_timestamp, delays)
-        has_level = code != tags_code(
+        code = properties.tags_code(
+            message.topic, message.properties, message.store_timestamp, delays
+        )
+        has_level = code != properties.tags_code(
             message.topic, message.properties, message.store_timestamp, []
         )
     except ValueError:
@@ -87,11 +70,11 @@ def _stated_ms(text: str) -> int | None:
     return decimal_number(text, _MOST_DIGITS)
 
 
-def _entry(store: MessageStore, message: MessageExt) -> ConsumeQueueEntry | None:
+def _entry(store: core.MessageStore, message: MessageExt) -> ConsumeQueueEntry | None:
     try:
         queue = store.queues.queue(message.topic, message.queue_id)
         return queue.entry(message.queue_offset)
-    except (MessageNotFoundError, LostEntriesError):
+    except (MessageNotFoundError, core.LostEntriesError):
         return None
 
 
@@ -103,7 +86,7 @@ class UnindexedQueues:
         unread: Number of entries that were not read because of the limit.
     """
 
-    def __init__(self, store: MessageStore, most_entries: int) -> None:
+    def __init__(self, store: core.MessageStore, most_entries: int) -> None:
         self._store, self._budget = store, most_entries
         self.problems: list[Finding] = []
         self.unread = 0
@@ -115,7 +98,9 @@ class UnindexedQueues:
             places = {half_place(half) for half in of_queue}
             # An op message is stored after its half message.
             start = min(half.physical_offset for half in of_queue)
-            for half_topic, op_topic in zip(HALF_TOPICS, OP_TOPICS, strict=True):
+            for half_topic, op_topic in zip(
+                properties.HALF_TOPICS, properties.OP_TOPICS, strict=True
+            ):
                 open_places = {place for place in places if place[0] == half_topic}
                 for record in self._records(op_topic, queue_id, start) if open_places else ():
                     message = decode_located(record.data, record.layout)
@@ -137,8 +122,8 @@ class UnindexedQueues:
             since_ms: Store time at which the search begins if `start` is None.
         """
         for topic, queue_id in self._store.list_queues():
-            if topic != SCHEDULE_TOPIC and not topic.startswith(
-                (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)
+            if topic != properties.SCHEDULE_TOPIC and not topic.startswith(
+                (properties.RETRY_TOPIC_PREFIX, properties.DEAD_LETTER_TOPIC_PREFIX)
             ):
                 continue
             for record in self._records(topic, queue_id, start, since_ms):
@@ -146,12 +131,12 @@ class UnindexedQueues:
                 # than decoding them.
                 if _names_origin(record):
                     message = decode_located(record.data, record.layout)
-                    if message.properties.get(ORIGIN_MESSAGE_ID) in ids:
+                    if message.properties.get(properties.ORIGIN_MESSAGE_ID) in ids:
                         yield message
 
     def _records(
         self, topic: str, queue_id: int, start: int | None, since_ms: int = 0
-    ) -> Iterator[LocatedRecord]:
+    ) -> Iterator[core.LocatedRecord]:
         store = self._store
         try:
             queue = store.queues.queue(topic, queue_id)
@@ -160,7 +145,7 @@ class UnindexedQueues:
             else:
                 position = queue.min_queue_offset(max(start, store.commit_log.min_offset))
             stop = queue.max_queue_offset()
-        except (MessageNotFoundError, CorruptMessageError, LostEntriesError) as error:
+        except (MessageNotFoundError, CorruptMessageError, core.LostEntriesError) as error:
             self._note(error)
             return
         while position < stop:
@@ -174,7 +159,7 @@ class UnindexedQueues:
                     if entry != PRE_BLANK:
                         yield from self._located(entry.physical_offset, entry.size)
                 return
-            except LostEntriesError as error:
+            except core.LostEntriesError as error:
                 self._note(error)
                 # Continue after the lost entries, but advance by at least one entry, so that the loop ends.
                 position = max(error.resume_offset, position + 1)
@@ -182,7 +167,7 @@ class UnindexedQueues:
                 # The messages expired during the search.
                 return
 
-    def _located(self, physical_offset: int, size: int) -> Iterable[LocatedRecord]:
+    def _located(self, physical_offset: int, size: int) -> Iterable[core.LocatedRecord]:
         log = self._store.commit_log
         try:
             return (log.locate(physical_offset, size),)
@@ -202,7 +187,7 @@ class UnindexedQueues:
                 error.offset,
                 error.physical_offset,
             )
-        elif isinstance(error, LostEntriesError):
+        elif isinstance(error, core.LostEntriesError):
             finding = Finding.of_error(Kind.QUEUE_GAP, error)
         else:  # The queue does not exist, so nothing is unreadable.
             return
@@ -210,7 +195,7 @@ class UnindexedQueues:
             self.problems.append(finding)
 
 
-def _names_origin(record: LocatedRecord) -> bool:
+def _names_origin(record: core.LocatedRecord) -> bool:
     """Return whether a record's properties contain the name ORIGIN_MESSAGE_ID. Only such records must be decoded."""
     _, data, layout = record
     start, stop = layout.properties_position, layout.properties_position + layout.properties_bytes
@@ -220,13 +205,13 @@ def _names_origin(record: LocatedRecord) -> bool:
 class SearchedStore:
     """A store, and the coverage of all look-ups in it."""
 
-    def __init__(self, store: MessageStore, most_entries: int) -> None:
+    def __init__(self, store: core.MessageStore, most_entries: int) -> None:
         self.store = store
         self.unindexed = UnindexedQueues(store, most_entries)
-        self._answers: list[Coverage] = []
+        self._answers: list[core.Coverage] = []
         self._is_shortened = False
 
-    def add(self, answer: QueryResult) -> None:
+    def add(self, answer: core.QueryResult) -> None:
         self._answers.append(answer.coverage)
         self._is_shortened |= answer.cursor is not None
 
@@ -236,16 +221,16 @@ class SearchedStore:
         If a look-up has already added a searched range, that range stays, and nothing is added.
         """
         if not self._answers:
-            self._answers.append(answer_of(self.store, message).coverage)
+            self._answers.append(core.answer_of(self.store, message).coverage)
 
     def add_unread(self, message_id: str) -> None:
         """Add the evidence of the place that an offset id names, if the message there cannot be read."""
-        coverage = coverage_of_id(self.store, message_id)
+        coverage = core.coverage_of_id(self.store, message_id)
         if coverage is not None and not coverage.is_complete:
             self._answers.append(coverage)
 
     def coverage(self) -> StoreCoverage:
-        coverage = joined(self._answers)
+        coverage = core.joined(self._answers)
         # A trace follows keys through all topics of the log.
         notes = tuple(dict.fromkeys((*coverage.notes, *self.store.notes_on_topics())))
         return StoreCoverage(

@@ -14,15 +14,8 @@ from typing import NamedTuple
 from reput.base import StoreConfig, now_ms
 from reput.engine.writer import Message, RecordForm, process_prefix
 from reput.errors import MessageRefusedError, ReputError
-from reput.format.commit_log import (
-    BLANK_BYTES,
-    INNER_HEAD,
-    MAX_PROPERTIES_BYTES,
-    PROPERTIES,
-    SYS_FLAG_PREPARED,
-    SYS_FLAG_TRANSACTION_MASK,
-    MessageExt,
-)
+from reput.format import commit_log
+from reput.format.commit_log import MAX_PROPERTIES_BYTES
 from reput.format.host import Host
 from reput.format.java_string import encode_utf8, parse_int32, parse_int64
 from reput.format.message_id import UniqueKeys
@@ -223,9 +216,9 @@ class SentMessages:
             for name in (DELAY, *_TIMES):
                 sent_properties.pop(name, None)
             sent_properties |= {REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
-            topic, queue_id, flags = HALF_TOPIC, 0, flags & ~SYS_FLAG_TRANSACTION_MASK
+            topic, queue_id, flags = HALF_TOPIC, 0, flags & ~commit_log.SYS_FLAG_TRANSACTION_MASK
         is_redirected = is_prepared
-        if not flags & SYS_FLAG_PREPARED:
+        if not flags & commit_log.SYS_FLAG_PREPARED:
             before = topic
             topic, queue_id = self._delayed(topic, queue_id, sent_properties)
             is_redirected |= topic != before
@@ -421,7 +414,7 @@ def check_fits(config: StoreConfig, topic: str, body_bytes: int, properties_byte
     topic_bytes = len(RecordForm.of(config).encode_topic(topic))
     size = _RECORD_BYTES + topic_bytes + body_bytes + properties_bytes + _ADDED_BYTES
     # Each file of the log needs room for a record and for the blank at the end of the file.
-    most = min(config.max_message_bytes, config.commit_log_file_bytes - BLANK_BYTES)
+    most = min(config.max_message_bytes, config.commit_log_file_bytes - commit_log.BLANK_BYTES)
     if size > most or properties_bytes + _ADDED_BYTES > MAX_PROPERTIES_BYTES:
         raise MessageRefusedError(
             f"message of {size} bytes, {properties_bytes} of them properties, is too large for its destination: "
@@ -444,7 +437,7 @@ def encoded(properties: Mapping[str, str], is_five: bool = False, without: str =
     return encode_utf8(text + PROPERTY_SEPARATOR if is_five and text else text)
 
 
-def copied(original: MessageExt, is_five: bool) -> Message:
+def copied(original: commit_log.MessageExt, is_five: bool) -> Message:
     """Return a message that repeats a stored message, with the properties in the order in which a broker encodes them.
 
     The stored order can differ, for example if a broker of another version has stored the message.
@@ -549,11 +542,11 @@ def _batched(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     position = 0
     while position < len(data):
         try:
-            total, _, _, flag, body_bytes = INNER_HEAD.struct.unpack_from(data, position)
-            body_at = position + INNER_HEAD.size
+            total, _, _, flag, body_bytes = commit_log.INNER_HEAD.struct.unpack_from(data, position)
+            body_at = position + commit_log.INNER_HEAD.size
             # The length may be negative here. It is checked below.
-            length = PROPERTIES.unpack_from(data, body_at + max(body_bytes, 0))[0]
-            properties_at = body_at + body_bytes + PROPERTIES.size
+            length = commit_log.PROPERTIES.unpack_from(data, body_at + max(body_bytes, 0))[0]
+            properties_at = body_at + body_bytes + commit_log.PROPERTIES.size
             stop = properties_at + length
             if min(body_bytes, length) < 0 or stop != position + total or stop > len(data):
                 raise MessageRefusedError(
@@ -572,7 +565,7 @@ def _batched(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 def sent_back(
     topics: TopicTable,
     group: GroupConfig,
-    original: MessageExt,
+    original: commit_log.MessageExt,
     delay_level: int,
     most: int | None,
     config: StoreConfig,

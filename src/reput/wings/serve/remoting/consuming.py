@@ -15,14 +15,8 @@ from typing import Any
 from reput.base import counted
 from reput.errors import MessageNotFoundError, UsageError
 from reput.format.properties import RETRY_TOPIC_PREFIX
+from reput.wings.serve.broker import groups
 from reput.wings.serve.broker.broker import ServedBroker
-from reput.wings.serve.broker.groups import (
-    TAG_TYPE,
-    Client,
-    ConsumerGroup,
-    Joining,
-    TopicSubscription,
-)
 from reput.wings.serve.broker.limits import LimitError, check_name
 from reput.wings.serve.broker.locks import MessageQueue
 from reput.wings.serve.broker.sql_filter import SQL_TYPE, Matcher, compile_filter
@@ -107,7 +101,7 @@ class Consuming:
     @answers(RequestCode.HEART_BEAT)
     def _heartbeat(self, request: Command, peer: Peer) -> Command:
         body = decode_body(request)
-        client = Client(
+        client = groups.Client(
             peer, _short(body.get("clientID", "")), str(peer.address), _short(request.language),
             request.version, may_send=partial(request.rights.may, permission=PUB),
             owner=request.rights.owner,
@@ -253,14 +247,14 @@ def _share(queues: list[int], members: list[str], client_id: str, strategy: str)
     return queues[begin : begin + size + (index < more)]
 
 
-def _joining(data: dict[str, Any]) -> Joining:
-    settings = ConsumerGroup(
+def _joining(data: dict[str, Any]) -> groups.Joining:
+    settings = groups.ConsumerGroup(
         _short(data.get("consumeType", "CONSUME_PASSIVELY")),
         _short(data.get("messageModel", "CLUSTERING")),
         _short(data.get("consumeFromWhere", "CONSUME_FROM_LAST_OFFSET")),
     )
     subscriptions = [_subscription(fields) for fields in objects_of(data, "subscriptionDataSet")]
-    return Joining(_name(data), settings, subscriptions)
+    return groups.Joining(_name(data), settings, subscriptions)
 
 
 def _name(data: Mapping[str, Any]) -> str:
@@ -283,14 +277,14 @@ def _short(value: object) -> str:
     return str(value)[:_MOST_CHARACTERS]
 
 
-def _subscription(data: dict[str, Any]) -> TopicSubscription:
+def _subscription(data: dict[str, Any]) -> groups.TopicSubscription:
     try:
         version = int(data.get("subVersion", 0))
     except (TypeError, ValueError, OverflowError):
         raise FieldError("subVersion is not a number") from None
     topic = str(data.get("topic", ""))
     check_name(topic, "topic")
-    return TopicSubscription(
-        topic, str(data.get("subString") or "*"), _short(data.get("expressionType") or TAG_TYPE),
+    return groups.TopicSubscription(
+        topic, str(data.get("subString") or "*"), _short(data.get("expressionType") or groups.TAG_TYPE),
         version, encode_body(data),
     )  # fmt: skip

@@ -8,18 +8,12 @@ from dataclasses import dataclass
 from reput.format.commit_log import MessageExt
 from reput.wings.serve.broker.broker import Cluster, ServedBroker
 from reput.wings.serve.broker.limits import Limits
+from reput.wings.serve.remoting import handling
 from reput.wings.serve.remoting.access import AccessList
 from reput.wings.serve.remoting.administering import Administering, ClientQueries
 from reput.wings.serve.remoting.commands import Command, ResponseCode
 from reput.wings.serve.remoting.consuming import Consuming
-from reput.wings.serve.remoting.handling import (
-    Answer,
-    Handler,
-    Peer,
-    answer_with,
-    failed,
-    handlers_of,
-)
+from reput.wings.serve.remoting.handling import Answer
 from reput.wings.serve.remoting.name_server import NameServer
 from reput.wings.serve.remoting.pulling import Pulling
 from reput.wings.serve.remoting.reading import Reading
@@ -62,9 +56,9 @@ class Port:
         self._options, self._access = options or PortOptions(), access
         self._limits = limits or Limits()
         self._name_server = NameServer(cluster, self._options.advertised)
-        handlers = handlers_of(self._name_server)
+        handlers = handling.handlers_of(self._name_server)
         self._names = {code: handlers[code] for code in handlers if code in OF_NAME_SERVER}
-        self._handlers: dict[int, Handler] = self._names
+        self._handlers: dict[int, handling.Handler] = self._names
         self._broker: ServedBroker | None = None
         self._pulling: Pulling | None = None
         self._sending: Sending | None = None
@@ -76,11 +70,11 @@ class Port:
         self._pulling, self._consuming = Pulling(broker), Consuming(broker)
         parts = [
             self._names,
-            handlers_of(Reading(broker, self._options.most_exact)),
-            handlers_of(self._pulling),
-            handlers_of(self._consuming),
-            handlers_of(Statistics(broker, self._options.is_synced)),
-            handlers_of(ClientQueries(broker)),
+            handling.handlers_of(Reading(broker, self._options.most_exact)),
+            handling.handlers_of(self._pulling),
+            handling.handlers_of(self._consuming),
+            handling.handlers_of(Statistics(broker, self._options.is_synced)),
+            handling.handlers_of(ClientQueries(broker)),
         ]
         if broker.written is None:
             parts.append(refusals(broker))
@@ -88,7 +82,7 @@ class Port:
             self._sending = Sending(broker, broker.written, self._options.is_synced)
             parts.append(self._sending.handlers())
             administering = Administering(broker, self._pulling.reset)
-            parts += [handlers_of(administering), handlers_of(self._name_server)]
+            parts += [handling.handlers_of(administering), handling.handlers_of(self._name_server)]
         self._handlers = {code: handler for part in parts for code, handler in part.items()}
 
     def stop_waiting(self) -> None:
@@ -102,7 +96,7 @@ class Port:
         self._broker = self._pulling = self._sending = self._consuming = None
         self._handlers = self._names
 
-    def answer(self, request: Command, peer: Peer) -> Answer:
+    def answer(self, request: Command, peer: handling.Peer) -> Answer:
         """Return the answer to a request."""
         if self._broker is None and request.code not in self._handlers:
             return request.answer(
@@ -114,18 +108,18 @@ class Port:
         is_named = request.code in self._names or request.code not in self._handlers
         if not is_named and (forbidden := self._forbidden(request, peer)) is not None:
             return forbidden
-        return answer_with(self._handlers, request, peer)
+        return handling.answer_with(self._handlers, request, peer)
 
-    def _forbidden(self, request: Command, peer: Peer) -> Command | None:
+    def _forbidden(self, request: Command, peer: handling.Peer) -> Command | None:
         """Set the rights of a request's sender, or return the answer that refuses the request."""
         if self._access is not None:
             try:
                 request.rights = self._access.check(request, peer.address.address)
             except Exception as error:  # Refuse a request if its permissions cannot be checked.
-                return failed(request, error)
+                return handling.failed(request, error)
         return None
 
-    def answer_sends(self, sends: Sequence[tuple[Command, Peer]]) -> list[Answer]:
+    def answer_sends(self, sends: Sequence[tuple[Command, handling.Peer]]) -> list[Answer]:
         """Return the answers to sends that arrived together."""
         if self._sending is None:
             return [self.answer(request, peer) for request, peer in sends]
@@ -136,7 +130,7 @@ class Port:
             send_answers = self._sending.send_many(together)
         # Even after an unexpected error, every sender needs an answer.
         except Exception as error:
-            send_answers = [failed(request, error) for request, _ in together]
+            send_answers = [handling.failed(request, error) for request, _ in together]
         for number, answer in zip(allowed, send_answers, strict=True):
             answers[number] = answer
         return answers
@@ -184,7 +178,7 @@ class Port:
         if self._sending is not None:
             self._sending.ask_producers(due)
 
-    def disconnected(self, peer: Peer) -> None:
+    def disconnected(self, peer: handling.Peer) -> None:
         """Remove a client that has left."""
         if self._pulling is not None:
             self._pulling.disconnected(peer)
