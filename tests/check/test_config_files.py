@@ -60,6 +60,20 @@ def test_a_config_file_is_judged_as_a_broker_reads_it(
             assert one.file == str(store / "config" / NAME)
 
 
+@pytest.mark.parametrize("name", ["timermetrics", "lmqConsumerOffset.json"])
+def test_further_files_of_a_broker_of_5_x_are_read(
+    golden: Golden, tmp_path: Path, name: str
+) -> None:
+    """`TimerMessageStore.load` and `LmqConsumerOffsetManager` read them as other files of config/."""
+    store = copy_store(golden("five_timer").path, tmp_path / "store")
+    assert checked(store, quick=True) == []
+    for suffix in ("", ".bak"):
+        (store / "config" / f"{name}{suffix}").write_bytes(CUT)
+    for quick in (True, False):
+        (found,) = checked(store, quick=quick)
+        assert (found.kind, found.at_next_start) == (Kind.CONFIG_FILE, "does not start")
+
+
 def test_number_keys_without_quotes_are_no_damage(store: Path) -> None:
     (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:1,1:2}}}')
     assert checked(store) == []

@@ -237,6 +237,28 @@ def test_a_lost_timer_log_is_damage(golden: Golden, tmp_path: Path, quick: bool)
     assert finding.detail.endswith("from position 0 to 17524 are lost")
 
 
+@pytest.mark.parametrize("data", [None, b"", bytes(4096)])
+def test_a_lost_progress_of_the_timer_is_damage(
+    golden: Golden, tmp_path: Path, data: bytes | None
+) -> None:
+    """Without it, `TimerMessageStore.recover` begins with the first message of the timer's topic."""
+    store = copy_store(golden("five_timer").path, tmp_path / "store")
+    check = store / "config" / "timercheck"
+    check.unlink()
+    if data is not None:
+        check.write_bytes(data)
+    for quick in (True, False):
+        (finding,) = (one for one in check_store(store, quick=quick) if one.is_wrong)
+        assert (finding.kind, finding.file) == (Kind.TIMER_LOG, str(check))
+        assert "delivers each of its messages again" in finding.at_next_start
+
+
+def test_a_quick_check_names_the_units_that_it_did_not_read(golden: Golden) -> None:
+    ran = run("check", golden("five_timer").path, "--quick")
+    units = len(units_of(golden("five_timer").path))
+    assert f", {units} timer units)" in ran.out
+
+
 def write_at(store: Path, position: int, data: bytes) -> None:
     path = max(path for path in (store / "timerlog").iterdir() if int(path.name) <= position)
     with path.open("r+b") as file:

@@ -14,7 +14,12 @@ from reput.format.file_names import (
     TIMER_LOG_FOLDER,
     parse_offset_file_name,
 )
-from reput.format.timer_log import decode_timer_check
+from reput.format.timer_log import (
+    MIN_BLANK_BYTES,
+    TIMER_UNIT_BYTES,
+    decode_timer_check,
+    decode_timer_unit,
+)
 from reput.io import Storage, listed_size
 
 _CHECK_BYTES = 64
@@ -67,11 +72,19 @@ def check_timer_files(store: str, storage: Storage, log_begin: int) -> Iterator[
     """
     folder = os.path.join(store, TIMER_LOG_FOLDER)
     files = timer_log_files(folder, storage)
-    _, flushed = timer_check(store, storage)
+    delivered_to, flushed = timer_check(store, storage)
     if not files:
         if flushed > 0:
             yield lost_units(folder, 0, flushed)
         return
+    if not (delivered_to or flushed) and _has_unit(files[0], storage):
+        yield Finding(
+            Kind.TIMER_LOG, os.path.join(store, CONFIG_FOLDER, TIMER_CHECK_FILE),
+            "is missing or empty, although the timer log has units",
+            cost="messages that were delivered are delivered again",
+            at_next_start="reads the topic of timers from its beginning, and delivers each of its messages again whose "
+            "time has passed",
+        )  # fmt: skip
     usual = _usual_size(files)
     for number, (_, size, path) in enumerate(files):
         if size != usual and (size or number < len(files) - 1):
@@ -88,6 +101,25 @@ def check_timer_files(store: str, storage: Storage, log_begin: int) -> Iterator[
     start, size, _ = files[-1]
     if size in (0, usual) and start + size < flushed:
         yield lost_units(folder, start + size, flushed)
+
+
+def _has_unit(file: tuple[int, int, str], storage: Storage) -> bool:
+    """Return whether a file of the timer log begins with a unit."""
+    _, size, path = file
+    with storage.open(path) as reader:
+        return decode_timer_unit(reader.read(0, min(size, TIMER_UNIT_BYTES))) is not None
+
+
+def timer_units(store: str, storage: Storage) -> int:
+    """Return the number of units of the timer log, by its names and sizes. Raises StoreAccessError."""
+    files = timer_log_files(os.path.join(store, TIMER_LOG_FOLDER), storage)
+    _, flushed = timer_check(store, storage)
+    count = 0
+    for start, size, _ in files:
+        # A full file ends with a blank.
+        used = min(size - MIN_BLANK_BYTES, flushed - start)
+        count += max(used, 0) // TIMER_UNIT_BYTES
+    return count
 
 
 def _usual_size(files: list[tuple[int, int, str]]) -> int:

@@ -59,16 +59,18 @@ def entries_of(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 @dataclass(slots=True)
 class Unread:
-    """What a quick check did not read: bytes of the log, queue entries, and items of IndexFiles."""
+    """What a quick check did not read: bytes of the log, queue entries, items of IndexFiles, units of the timer log."""
 
     log_bytes: int = 0
     queue_entries: int = 0
     index_items: int = 0
+    timer_units: int = 0
 
     def __str__(self) -> str:
         entries = counted(self.queue_entries, "queue entry", "queue entries")
         items = counted(self.index_items, "index item")
-        return f"{format_size(self.log_bytes)} of the log, {entries}, {items}"
+        units = f", {counted(self.timer_units, 'timer unit')}" if self.timer_units else ""
+        return f"{format_size(self.log_bytes)} of the log, {entries}, {items}{units}"
 
 
 @dataclass(slots=True)

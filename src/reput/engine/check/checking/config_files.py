@@ -31,6 +31,8 @@ _CONTENTS = {
 _CONTENTS_5 = {
     file_names.TOPIC_QUEUE_MAPPING_FILE: "the mappings of queues",
     file_names.CONSUMER_ORDER_FILE: "the state of ordered pops",
+    file_names.LMQ_OFFSET_FILE: "committed offsets in light queues",
+    file_names.TIMER_METRICS_FILE: "the counts of timer messages",
 }
 
 

@@ -51,7 +51,7 @@ from reput.engine.check.checking.next_start import (
     of_missing_keys,
 )
 from reput.engine.compare import Span
-from reput.engine.five import TimerWheel, check_timer_files
+from reput.engine.five import TimerWheel, check_timer_files, timer_units
 from reput.errors import (
     FormatError,
     MessageNotFoundError,
@@ -246,6 +246,7 @@ def _timers(store: CheckedStore) -> Iterator[Finding]:
 
     The slots of a wheel and the chains of the timer log are not compared. Raises StoreAccessError.
     """
+    store.unread.timer_units = timer_units(str(store.path), LOCAL)
     if store.is_live:
         return
     wheel = store.path / TIMER_WHEEL_FILE

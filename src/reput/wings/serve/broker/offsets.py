@@ -19,6 +19,7 @@ from reput.format import rocksdb_config
 from reput.format.file_names import (
     CONFIG_FOLDER,
     CONSUMER_OFFSET_FILE,
+    LMQ_OFFSET_FILE,
     ROCKSDB_CONFIG_FOLDER,
     ROCKSDB_CONFIGS,
     ROCKSDB_OFFSETS_FOLDER,
@@ -39,7 +40,7 @@ _MOST_READ_BYTES = 256 << 20
 # key `topic@group`.
 _ENTRY_BYTES, _PAIR_BYTES = 27, 16
 _log = logging.getLogger("reput.broker")
-_LMQ_FILE, _LMQ_TABLE = "lmqConsumerOffset.json", "lmqOffsetTable"
+_LMQ_TABLE = "lmqOffsetTable"
 
 
 class PulledOffsets:
@@ -299,7 +300,7 @@ def check_kept_in_files(store: Path) -> None:
 
 def is_kept_elsewhere(store: Path) -> bool:
     """Return whether a broker may have kept offsets outside of consumerOffset.json."""
-    names = (ROCKSDB_CONFIG_FOLDER, ROCKSDB_SINGLE_FOLDER, ROCKSDB_OFFSETS_FOLDER, _LMQ_FILE)
+    names = (ROCKSDB_CONFIG_FOLDER, ROCKSDB_SINGLE_FOLDER, ROCKSDB_OFFSETS_FOLDER, LMQ_OFFSET_FILE)
     return any((store / CONFIG_FOLDER / name).exists() for name in names)
 
 
@@ -374,7 +375,7 @@ def _in_files(store: Path) -> Iterator[rocksdb_config.CommittedOffset]:
 
     With `enableLmq`, a broker has a further file for its light queues (LMQ), with one offset per light queue and group.
     """
-    light = ConfigFile(store, _LMQ_FILE, is_writable=False)
+    light = ConfigFile(store, LMQ_OFFSET_FILE, is_writable=False)
     content = light.load()
     try:
         for pair, offset in (content.get(_LMQ_TABLE) or {}).items():
