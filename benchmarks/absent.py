@@ -20,8 +20,8 @@ from benchmarks.result import Figure, best_of
 from reput.base.config import StoreConfig
 from reput.core.index.key_index import Basis
 from reput.core.index.plan import Planner
+from reput.core.index.proofs import Judge, Proof, Verdict
 from reput.core.index.reader import IndexFileReader
-from reput.core.index.verdict import Judge, Proof, Verdict
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
 from reput.core.query.message_store import MessageStore

@@ -9,9 +9,9 @@ import reput
 from benchmarks.kernels import walk
 from benchmarks.result import Figure, best_of
 from reput.core.log.files import CommitLogFile
-from reput.core.log.paths import find_logs
 from reput.core.log.scan import ScanBuffers
 from reput.core.log.sources import StoreLog
+from reput.engine.tables.log_paths import find_logs
 from reput.engine.tables.plan import plan_reading
 from reput.engine.tables.read import RangeBatches
 from reput.io.reader import FileReader

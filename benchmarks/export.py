@@ -19,7 +19,7 @@ import reput.wings.lakes.api
 from benchmarks.memory import MemoryWatch
 from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
-from reput.core.log.paths import find_logs
+from reput.engine.tables.log_paths import find_logs
 from reput.engine.tables.read import LogRange, RangeBatches
 from reput.io.writer import sync_file
 from reput.wings.lakes.data_file import read_back, tally_of

@@ -18,9 +18,9 @@ from benchmarks.lookup import mixed_keys
 from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure, best_of
 from benchmarks.table import HEADER, sink
-from reput.core.log.ends import find_log_end
-from reput.core.log.paths import find_logs
 from reput.core.log.scan import ScanBuffers
+from reput.engine.rebuild.growing import find_log_end
+from reput.engine.tables.log_paths import find_logs
 from reput.format.file_names import COMMIT_LOG_FOLDER
 
 _FILES = (1, 10, 40)  # Numbers of log files of 1 GiB each. The whole log is also measured.

@@ -27,9 +27,9 @@ from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
 from benchmarks.table import HEADER, sink
 from reput.base.config import StoreConfig
-from reput.core.log.ends import find_log_end
-from reput.core.log.paths import find_logs
 from reput.core.log.scan import ScanBuffers
+from reput.engine.rebuild.growing import find_log_end
+from reput.engine.tables.log_paths import find_logs
 from reput.format.file_names import COMMIT_LOG_FOLDER
 
 _PARTITIONS = (1, 2, 4, 8)

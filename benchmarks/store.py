@@ -23,12 +23,13 @@ import pyarrow as pa
 
 from benchmarks.result import Figure, best_of, show
 from reput.base import Progress, Runner, StoreConfig, silent, usable_cpus
-from reput.core import CommitLogFile, FileScan, LogListing, MessageStore, StoreLog, log_bytes
+from reput.core import CommitLogFile, FileScan, LogListing, MessageStore, StoreLog
 from reput.core.log.verdict import ScanMode
 from reput.engine.lookup import Keys, find, warm_up_look_up
 from reput.engine.rebuild import rebuild_store
 from reput.engine.rebuild.warm_up import warm_up as warm_up_rebuild
 from reput.engine.stores import Chosen, open_store, opened_runner
+from reput.engine.stores.paths import log_bytes
 from reput.engine.tables import LogRange, RangeBatches
 from reput.errors import ReputError, UsageError
 from reput.io import DISK, Location, Scratch

@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType
 from benchmarks.generate import MESSAGE_BYTES, RARE_TOPIC
 from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
-from reput.core.log.paths import find_logs
 from reput.engine.messages.schema import BATCH_BYTES, COLUMNS
+from reput.engine.tables.log_paths import find_logs
 from reput.engine.tables.plan import SPLIT_BYTES, plan_reading
 from reput.engine.tables.read import LogRange, RangeBatches, ReadTask
 from reput.format.file_names import COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER

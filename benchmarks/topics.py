@@ -24,8 +24,8 @@ from benchmarks.generate import (
 from benchmarks.result import Figure
 from reput.base.config import StoreConfig
 from reput.core.index.plan import Planner
+from reput.core.index.proofs import Judge, Proof, Verdict
 from reput.core.index.reader import IndexFileReader
-from reput.core.index.verdict import Judge, Proof, Verdict
 from reput.core.log.known_file import KnownFile, StatedOffsets
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fuzz.logs import log_seeds, write_log
-from reput.core.query.shared_store import SharedStore
+from reput.engine.writer.shared_store import SharedStore
 from reput.errors import RemotingError
 from reput.format.host import Host
 from reput.wings.serve.broker.broker import Cluster, ServedBroker

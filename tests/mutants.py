@@ -103,7 +103,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "engine/writer/put/log_files": ("writer/test_log_files.py", "crash/test_model.py", "crash/test_power_cut.py"),
     "wings/serve/broker/offsets": ("broker/test_state.py", "cli/test_lag.py"),
     "engine/compare/placement": ("recovery/test_placement.py", "recovery/test_recovery.py"),
-    "core/store/file_sizes": ("store/test_facts.py",),
+    "engine/writer/file_sizes": ("store/test_facts.py",),
 }  # fmt: skip
 """Modules below src/reput, and their tests below tests, the most important first."""
 

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 import reput
 import reput.spark
 from reput.base.arguments import _check_of, checked, milliseconds
-from reput.core.query.by_time import messages_of_topic
-from reput.core.query.shared_store import SharedStore
+from reput.engine.messages.topic_messages import messages_of_topic
 from reput.engine.tables.arrow import to_arrow
 from reput.engine.writer.put.message import Message
 from reput.engine.writer.retention import RetentionLimits
+from reput.engine.writer.shared_store import SharedStore
 from reput.engine.writer.writer_settings import WriterSettings
 from reput.errors import UsageError
 from reput.wings.console.volume import volume_of_topic

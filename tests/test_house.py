@@ -117,7 +117,7 @@ def test_names_of_a_store_s_files_stand_in_one_module() -> None:
 
 
 # Only the packages of ASK_THEMSELVES, and the module that inspects a checkpoint's bytes, may import these functions.
-# All other code asks StoreFacts.
+# All other code asks StoreFacts, or StoreSurvey.
 ASKED_OF_FACTS = {
     "reput.core.log.sources.log_folders", "reput.core.log.sources.ledger_folders", "reput.core.store.parts.parts_of",
     "reput.core.queues.folders.is_database", "reput.core.queues.folders.was_database",

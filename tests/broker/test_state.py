@@ -7,7 +7,7 @@ from threading import Event, Thread
 import pytest
 
 from reput import Message, open_store
-from reput.core.query.shared_store import SharedStore
+from reput.engine.writer.shared_store import SharedStore
 from reput.errors import FormatError, UsageError
 from reput.wings.serve.broker.groups import (
     SILENT_MS,

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from reput.base.findings import Finding, Kind
-from reput.core.queues.store_queues import ConsumeQueueSetReader, known_offset
+from reput.core.queues.store_queues import ConsumeQueueSetReader
 from reput.engine.check.repairing.driver import plan_repair, repair_store
 from reput.engine.check.run import check_store
+from reput.engine.writer.recovery.broker_start import known_offset
 from reput.format.consume_queue import ENTRY_BYTES
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

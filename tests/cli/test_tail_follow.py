@@ -16,7 +16,7 @@ import pytest
 
 import reput as api
 from reput.cli.main import INTERRUPTED, NO_READER
-from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.messages.tail import LogTail, TailFilter
 from reput.errors import StoreChangedError
 from reput.format.commit_log import encode
 from reput.testing.builders import MESSAGE, write_log

@@ -21,8 +21,8 @@ import pytest
 import uvicorn
 
 from reput import Message, StoreConfig, open_store
-from reput.core.query.shared_store import SharedStore
-from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.messages.tail import LogTail, TailFilter
+from reput.engine.writer.shared_store import SharedStore
 from reput.wings.console import results
 from reput.wings.console.app import create_app
 from reput.wings.console.mounts import Until

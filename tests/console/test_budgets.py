@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 from reput import Message, open_store
 from reput.core.log.reader import CommitLogReader
 from reput.core.query.pull_records import load_pull_kernel
-from reput.core.query.shared_store import SharedStore
+from reput.engine.writer.shared_store import SharedStore
 from reput.format.commit_log import SYS_FLAG_COMPRESSED
 from reput.format.host import Host
 from reput.wings.console.app import create_app

@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from reput import Message, open_store
-from reput.core.query.shared_store import SharedStore
+from reput.engine.writer.shared_store import SharedStore
 from reput.errors import WorkerLostError
 from reput.format.host import Host
 from reput.wings.console import children, live_page, searching

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 import reput
 from reput import Message, StoreConfig
-from reput.core.query.shared_store import MissingStore
+from reput.engine.writer.shared_store import MissingStore
 from tests.console.serving import console, lines_of
 from tests.golden.stores import GoldenStore
 

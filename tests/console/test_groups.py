@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 import reput
 from reput import Message
-from reput.core.query.shared_store import MissingStore
+from reput.engine.writer.shared_store import MissingStore
 from tests.console.serving import console
 from tests.golden.stores import GoldenStore
 from tests.small import SMALL

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 import reput
 from reput import Message, StoreConfig
-from reput.core.query.shared_store import MissingStore, SharedStore
+from reput.engine.writer.shared_store import MissingStore, SharedStore
 from tests.console.serving import console
 from tests.golden.stores import GoldenStore
 

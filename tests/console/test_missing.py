@@ -14,8 +14,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from reput import Message, open_store
-from reput.core.query.by_time import messages_of_topic
-from reput.core.query.shared_store import MissingStore, SharedStore
+from reput.engine.messages.topic_messages import messages_of_topic
+from reput.engine.writer.shared_store import MissingStore, SharedStore
 from reput.errors import StoreNotFoundError, StoreUnreachableError, UsageError
 from reput.format.host import Host
 from reput.wings.console.app import create_app

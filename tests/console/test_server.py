@@ -9,7 +9,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from reput.core.query.shared_store import SharedStore
+from reput.engine.writer.shared_store import SharedStore
 from reput.errors import UsageError
 from reput.format.host import Host
 from reput.wings.console.app import create_app

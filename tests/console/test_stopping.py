@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from reput import Message, open_store
-from reput.core.query.shared_store import SharedStore
+from reput.engine.writer.shared_store import SharedStore
 from reput.format.host import Host
 from reput.wings.console.app import create_app
 from reput.wings.console.mounts import Mounts, StoppedError

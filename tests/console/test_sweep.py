@@ -15,7 +15,7 @@ import reput
 from reput import Message, StoreConfig
 from reput.core.query.inner_batch import unwrap
 from reput.core.query.message_store import MessageStore
-from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.messages.tail import LogTail, TailFilter
 from reput.format.bodies import sent_body
 from reput.format.commit_log import MessageExt
 from reput.wings.console.content import MOST_JSON_BYTES, Content, parse_content

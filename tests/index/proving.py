@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from reput.core.index.proof_cache import ProofCache, Stamps
+from reput.core.index.proofs import Proof, ProofCache, Stamps
 from reput.core.index.reader import BrokenChainError, IndexFileReader
-from reput.core.index.verdict import Proof
 from reput.core.log.reader import CommitLogReader
 from reput.core.query.message_store import MessageStore
 from reput.core.store.store_reader import StoreReader

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from reput.base.config import StoreConfig
-from reput.core.index import bulk
-from reput.core.index.bulk import IndexFileSearch
 from reput.core.index.reader import BrokenChainError, IndexFileReader
-from reput.core.log.growing import DEFAULT_SPLIT_BYTES
 from reput.core.log.offset_range import OffsetRange
+from reput.engine.lookup import index_file_search as bulk
+from reput.engine.lookup.index_file_search import IndexFileSearch
+from reput.engine.rebuild.growing import DEFAULT_SPLIT_BYTES
 from tests.index.proving import ITEMS, ITEMS_AT, SLOTS, change_words, index_of, messages
 
 Found = list[tuple[int, int]]

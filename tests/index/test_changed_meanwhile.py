@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reput.core.index.proof_cache import Stamps
+from reput.core.index.proofs import Stamps
 from reput.core.log.files import CommitLogFile
 from reput.core.query.message_store import MessageStore
 from reput.core.store.store_reader import StoreReader

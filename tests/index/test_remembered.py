@@ -10,8 +10,7 @@ import pytest
 
 from reput.cli.main import main
 from reput.core.index import trust
-from reput.core.index.proof_cache import ProofCache, Stamps
-from reput.core.index.verdict import Proof
+from reput.core.index.proofs import Proof, ProofCache, Stamps
 from reput.core.query.message_store import MessageStore
 from reput.core.store.store_reader import StoreReader
 from reput.engine.compare.proof import prove

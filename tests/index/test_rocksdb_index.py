@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import reput
 from reput.base.findings import Kind
-from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.messages.tail import LogTail, TailFilter
 from reput.engine.writer.put.message import Message
 from reput.format.commit_log import MessageExt
 from reput.format.rocksdb_index import IndexedKey, decode_item, prefixes

@@ -11,10 +11,10 @@ import pytest
 import reput
 from reput.base.config import StoreConfig
 from reput.cli.main import FOUND
-from reput.core.store import file_sizes
-from reput.core.store.facts import facts_of
 from reput.engine.check.run import check_store
+from reput.engine.writer import file_sizes
 from reput.engine.writer.put.message import Message
+from reput.engine.writer.survey import survey_of
 from reput.errors import UsageError
 from reput.format.commit_log import MessageExt, decode
 from reput.format.index_file import index_key, key_hash, tag_key
@@ -98,7 +98,7 @@ def test_a_store_of_5_5_has_the_items_of_the_oracle(store: Path) -> None:
 
 
 def test_the_files_show_that_tags_are_indexed(store: Path, upgraded: Path, tmp_path: Path) -> None:
-    config = facts_of(store).config
+    config = survey_of(store).config
     assert (config.index_tags_from, config.is_since_5_4) == (0, True)
     # Without other signs of 5.x, the items still show it.
     copy = tmp_path / "copy"
@@ -106,13 +106,13 @@ def test_the_files_show_that_tags_are_indexed(store: Path, upgraded: Path, tmp_p
         shutil.copytree(store / name, copy / name)
     text = run("inspect", copy).out
     assert "RocketMQ 5.4 or later: shown by items for tags in index/" in text
-    assert (facts_of(copy).config.index_tags_from, facts_of(copy).config.store_version) == (
+    assert (survey_of(copy).config.index_tags_from, survey_of(copy).config.store_version) == (
         0,
         "5.4",
     )
-    assert facts_of(upgraded).config.index_tags_from is not None
+    assert survey_of(upgraded).config.index_tags_from is not None
     put(tmp_path / "old", OLD, random_messages(2, 150))
-    old = facts_of(tmp_path / "old").config
+    old = survey_of(tmp_path / "old").config
     assert (old.index_tags_from, old.store_version) == (None, "5.3")
 
 
@@ -168,7 +168,7 @@ def test_a_stale_item_is_a_finding_in_a_store_with_tags(rolled_back: Path) -> No
 
 
 def test_an_upgraded_store_has_tags_from_its_upgrade_on(upgraded: Path) -> None:
-    tags_from = facts_of(upgraded).config.index_tags_from
+    tags_from = survey_of(upgraded).config.index_tags_from
     assert tags_from is not None
     assert tags_from > 0
     assert index_of(upgraded) == expected_index(upgraded, tags_from)
@@ -186,7 +186,7 @@ def test_check_finds_nothing_and_a_rebuild_gives_the_same(
     assert list(check_store(path, quick=True)) == []
     reput.rebuild(path, output=tmp_path / "out", runner="serial")
     assert index_of(tmp_path / "out") == index_of(path)
-    assert facts_of(path).config == facts_of(path).refresh().config
+    assert survey_of(path).config == survey_of(path).refresh().config
 
 
 @pytest.mark.parametrize("name", ["store", "upgraded"])
@@ -220,7 +220,7 @@ def test_a_key_that_looks_like_tags_is_another_key(tmp_path: Path) -> None:
 
 def test_keys_that_look_like_tags_show_no_version(tmp_path: Path) -> None:
     put(tmp_path / "s", OLD, [Message("T", b"x", keys=["k", "T#a"], tags="a")] * 20)
-    assert facts_of(tmp_path / "s").config.index_tags_from is None
+    assert survey_of(tmp_path / "s").config.index_tags_from is None
 
 
 @pytest.mark.parametrize("name", ["store", "upgraded", "old"])
@@ -281,7 +281,7 @@ def test_a_store_is_recovered_as_the_broker_wrote_it(tmp_path: Path, config: Sto
     assert (crashed / "abort").exists()
     put(crashed, NEW, random_messages(6, 50))
     assert list(check_store(crashed)) == []
-    tags_from = facts_of(crashed).config.index_tags_from
+    tags_from = survey_of(crashed).config.index_tags_from
     assert tags_from is not None
     assert (tags_from == 0) == (config is NEW)
     with reput.open_store(crashed) as opened:
@@ -326,4 +326,4 @@ def test_a_damaged_log_or_index_shows_nothing(store: Path, tmp_path: Path) -> No
     shutil.copytree(store, path)
     for file in (path / "commitlog").iterdir():
         file.write_bytes(bytes(file.stat().st_size))
-    assert facts_of(path).config.index_tags_from is None
+    assert survey_of(path).config.index_tags_from is None

@@ -8,8 +8,8 @@ import pytest
 
 from reput.base.config import StoreConfig
 from reput.core.index import trust
+from reput.core.index.proofs import Verdict
 from reput.core.index.trust import RecallingJudge
-from reput.core.index.verdict import Verdict
 from reput.core.query.message_store import MessageStore
 from reput.core.store.store_reader import StoreReader
 from reput.engine.writer.index_sync import IndexSync

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from reput.base.tasks import SerialRunner
-from reput.core.log.growing import first_record
+from reput.engine.rebuild.growing import first_record
 from reput.errors import StoreAccessError, StoreChangedError
 from reput.wings.lakes import task
 from reput.wings.lakes.data_file import RowTally, tally_of

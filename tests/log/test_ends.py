@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from reput.base.findings import Kind
-from reput.core.log.ends import LogEnds
 from reput.core.log.sources import StoreLog
+from reput.engine.writer.log_ends import LogEnds
 from tests.oracle.forge import RecordFields, forge_log
 
 FILE_BYTES = 4096

@@ -59,7 +59,7 @@ def test_a_message_is_its_record_and_its_body(store: Path) -> None:
 def test_what_is_shown_of_a_large_body_is_its_beginning(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.core.query.message_text._TEXT_LIMIT_BYTES", _BODY_BYTES - 1)
+    monkeypatch.setattr("reput.engine.messages.message_text._TEXT_LIMIT_BYTES", _BODY_BYTES - 1)
     ran = run("show", store, str(MESSAGE_BYTES))
     assert f"body             {_BODY_BYTES:,} bytes, too large to be shown whole" in ran.out
     assert ran.out.rstrip().endswith("--body-only writes all stored bytes")

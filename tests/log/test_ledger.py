@@ -11,7 +11,7 @@ import reput
 from reput.cli.main import DAMAGED, FOUND
 from reput.core.log.sources import StoreLog
 from reput.core.log.walk import LogWalk
-from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.messages.tail import LogTail, TailFilter
 from reput.errors import StoreError
 from reput.format.dledger import LEDGER_HEADER_BYTES, encode_header, is_end_mark, is_header
 from tests.cli.running import reput as run

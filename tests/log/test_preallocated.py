@@ -7,7 +7,7 @@ import pytest
 
 from reput import Message, StoreConfig, open_store
 from reput.core.log.files import CommitLogFile, find_record, first_nonzero
-from reput.core.log.paths import find_logs
+from reput.engine.tables.log_paths import find_logs
 from reput.engine.tables.plan import plan_reading
 from reput.format.commit_log import encode
 from reput.io.reader import FileReader

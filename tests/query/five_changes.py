@@ -10,8 +10,8 @@ from random import Random
 
 from reput.base.config import StoreConfig
 from reput.core.query.message_store import MessageStore
-from reput.core.query.tail import LogTail, TailFilter
 from reput.engine.check.run import check_store
+from reput.engine.messages.tail import LogTail, TailFilter
 from reput.errors import ReputError
 from reput.format.consume_queue import PRE_BLANK
 from tests.check.checking import facts

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.core.query.by_time import messages_of_topic
+from reput.engine.messages.topic_messages import messages_of_topic
 from reput.errors import MessageNotFoundError
 from reput.wings.console.volume import volume_of_topic
 from tests.golden.sparse import copy_store

@@ -7,7 +7,7 @@ import pytest
 
 from reput.base.config import StoreConfig
 from reput.core.query.message_store import MessageStore
-from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.messages.tail import LogTail, TailFilter
 from reput.format.consume_queue import PRE_BLANK
 from tests.check.checking import facts
 from tests.cli.running import reput

@@ -8,7 +8,7 @@ import pytest
 
 import reput
 from reput.core.query.message_store import MessageStore
-from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.messages.tail import LogTail, TailFilter
 from reput.errors import MessageNotFoundError
 from reput.format.commit_log import MessageExt
 from reput.format.consume_queue import PRE_BLANK

@@ -10,8 +10,8 @@ import pytest
 
 import reput
 from reput.core.query import inner_batch as reading
-from reput.core.query.by_time import messages_of_topic
 from reput.core.query.inner_batch import InnerRecord, OpenBatch, inner_records, unwrap
+from reput.engine.messages.topic_messages import messages_of_topic
 from reput.engine.tables.arrow import to_arrow
 from reput.engine.tables.filters import dispatched_under, selected
 from reput.engine.writer.put.message import Message

@@ -10,8 +10,8 @@ import reput
 from reput.core.log.ends import recovered_end
 from reput.core.query import compat
 from reput.core.query.message_store import MessageStore
-from reput.core.query.shared_store import SharedStore
 from reput.engine.writer.put.message import Message
+from reput.engine.writer.shared_store import SharedStore
 from tests.small import SMALL_16K
 
 

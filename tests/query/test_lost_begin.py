@@ -11,7 +11,7 @@ import pytest
 from reput.base.config import StoreConfig
 from reput.cli.main import main
 from reput.core.query.answers import PullStatus
-from reput.core.query.by_time import messages_of_topic
+from reput.engine.messages.topic_messages import messages_of_topic
 from reput.engine.stores import open_store
 from reput.engine.writer.put.message import Message
 from reput.errors import FormatError

@@ -10,7 +10,7 @@ import pytest
 import reput
 from reput.base.findings import Kind
 from reput.cli.main import DAMAGED, NOT_FOUND
-from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.messages.tail import LogTail, TailFilter
 from reput.errors import CorruptMessageError, FormatError
 from reput.wings.console.sweep import Sweep
 from reput.wings.lakes.request import ExportRequest

@@ -12,8 +12,8 @@ import reput
 from reput.core.log import log_topics
 from reput.core.query import queue_ends
 from reput.core.query.answers import PullStatus
-from reput.core.query.by_time import messages_of_topic
 from reput.core.query.message_store import MessageStore
+from reput.engine.messages.topic_messages import messages_of_topic
 from reput.errors import FormatError, MessageNotFoundError
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store

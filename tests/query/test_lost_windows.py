@@ -13,8 +13,8 @@ import pytest
 
 import reput
 from reput.base import Kind
-from reput.core.query.by_time import messages_of_topic
-from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.messages.tail import LogTail, TailFilter
+from reput.engine.messages.topic_messages import messages_of_topic
 from reput.errors import CorruptMessageError, FormatError
 from reput.format.consume_queue import ENTRY_BYTES
 from tests.cli.running import reput as reput_command

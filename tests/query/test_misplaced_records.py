@@ -11,7 +11,7 @@ import reput
 from reput.base.findings import Kind
 from reput.core.log.walk import WALKED_BYTES
 from reput.core.query import search
-from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.messages.tail import LogTail, TailFilter
 from reput.errors import CorruptMessageError, StoreError
 from reput.format.commit_log import decode
 from tests.cli.running import reput as command

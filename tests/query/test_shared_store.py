@@ -10,9 +10,9 @@ import pytest
 import reput
 from reput.core.log.reader import CommitLogReader
 from reput.core.query.message_store import MessageStore
-from reput.core.query.shared_store import AnyStore, SharedStore
 from reput.core.queues.queue_index import QueueIndex, QueueReader
 from reput.core.queues.store_queues import ConsumeQueueSetReader
+from reput.engine.writer.shared_store import AnyStore, SharedStore
 from reput.engine.writer.writable_store import WritableStore
 from reput.errors import UsageError
 from tests.oracle.forge import RecordFields, forge_log

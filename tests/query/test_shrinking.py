@@ -15,7 +15,7 @@ import os, sys
 from pathlib import Path
 import reput
 from reput.errors import ReputError
-from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.messages.tail import LogTail, TailFilter
 
 path, kept = Path(sys.argv[1]), float(sys.argv[2])
 files = [f for folder in ("commitlog", "consumequeue") for f in sorted((path / folder).rglob("0*")) if f.is_file()]

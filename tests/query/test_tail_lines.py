@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from reput.base.findings import Finding, Kind
 from reput.core.query.message_store import MessageStore
-from reput.core.query.tail import LogTail, TailFilter
 from reput.engine.messages import tail_lines
 from reput.engine.messages.codec import message_line
+from reput.engine.messages.tail import LogTail, TailFilter
 from reput.engine.messages.tail_lines import lines_of_all
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import RecordFields, forge_log, write_store

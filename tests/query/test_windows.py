@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reput.core.index import long_chain, search, window_search
-from reput.core.index.verdict import Proof
+from reput.core.index.proofs import Proof
 from reput.core.log.reader import CommitLogReader
 from reput.core.query.message_store import MessageStore
 from reput.core.store.store_reader import StoreReader

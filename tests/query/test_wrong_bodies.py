@@ -5,7 +5,7 @@ from pathlib import Path
 
 import reput
 from reput.base.findings import Kind
-from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.messages.tail import LogTail, TailFilter
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 

@@ -9,9 +9,9 @@ import pytest
 
 import reput
 from reput.core.query.answers import PullStatus
-from reput.core.query.by_time import messages_of_topic
 from reput.core.query.message_store import MessageStore
-from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.messages.tail import LogTail, TailFilter
+from reput.engine.messages.topic_messages import messages_of_topic
 from reput.errors import FormatError, MessageNotFoundError
 from reput.format.consume_queue import ENTRY_BYTES
 from tests.oracle.forge import RecordFields, forge_log

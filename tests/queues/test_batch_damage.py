@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import reput
 from reput.core.query.message_store import MessageStore
-from reput.core.query.tail import LogTail, TailFilter
 from reput.core.queues.queue_index import LostEntriesError
 from reput.core.queues.reader import BatchQueueReader
+from reput.engine.messages.tail import LogTail, TailFilter
 from reput.errors import MessageNotFoundError, StoreError
 from reput.format.consume_queue import ConsumeQueueEntry, batch_entry, encode_batch_entry
 from tests.golden.sparse import copy_store

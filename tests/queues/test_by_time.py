@@ -14,10 +14,10 @@ from reput.base.tasks import SerialRunner
 from reput.core.log import known_ranges, range_scan, scan
 from reput.core.log.files import CommitLogFile
 from reput.core.log.known_file import TimedPiece
-from reput.core.query.by_time import messages_of_topic
 from reput.core.query.message_store import MessageStore
 from reput.core.queues.by_time import QueueTimes
 from reput.core.queues.reader import ConsumeQueueReader
+from reput.engine.messages.topic_messages import messages_of_topic
 from reput.engine.rebuild.driver import rebuild_store
 from reput.engine.writer.put.message import Message
 from reput.errors import CorruptMessageError

@@ -11,11 +11,11 @@ import pytest
 
 import reput
 from reput.cli.main import DAMAGED
-from reput.core.query.by_time import messages_of_topic
 from reput.core.query.message_store import MessageStore
-from reput.core.query.tail import LogTail, TailFilter
 from reput.core.queues.queue_index import LostEntriesError
 from reput.core.queues.store_queues import ConsumeQueueSetReader
+from reput.engine.messages.tail import LogTail, TailFilter
+from reput.engine.messages.topic_messages import messages_of_topic
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
 from reput.io.lock import locked
 from tests.cli.running import reput as run

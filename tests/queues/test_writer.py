@@ -167,6 +167,7 @@ def _written(folder: Path, numbers: range) -> EntryFilesWriter:
     files = EntryFilesWriter(folder, CONSUME_QUEUE, 4 * ENTRY.size)
     for number in numbers:
         files.write(memoryview(ENTRY.pack(number + 1, 10, 7)), number)
+        files.position = number + 1
     return files
 
 
@@ -177,14 +178,16 @@ def test_synced_entries_and_their_files_survive_a_power_cut(tmp_path: Path) -> N
     power = Power(root, keeps=0)
     with power.on():
         files = _written(folder, range(6))
-        files.sync(6)
+        files.sync()
         later = len(power.steps)
         files.write(memoryview(ENTRY.pack(7, 10, 7)), 6)
-        files.sync(7)
+        files.position = 7
+        files.sync()
         # No file is new, so no folder is synced again.
         assert power.steps[later:] == [f"sync consumequeue/T/0/{80:020d}"]
         files.write(memoryview(ENTRY.pack(8, 10, 7) * 2), 7)
-        files.sync(9)
+        files.position = 9
+        files.sync()
     power.come_back()
     expected = b"".join(ENTRY.pack(n + 1, 10, 7) for n in range(7)) + ENTRY.pack(8, 10, 7) * 2
     there = b"".join(data for _, data in sorted(files_of(folder).items()))

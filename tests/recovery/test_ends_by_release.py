@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.core.store.facts import facts_of
 from reput.engine.writer.store_writer import StoreWriter, WriterSettings
+from reput.engine.writer.survey import survey_of
 from reput.errors import StoreError
 from tests.golden.sparse import copy_store
 from tests.oracle.walk import proven_records, read_log
 from tests.recovery.ends_by_release import CONFIG, RELEASES, SHOWN_BY, TABLE, Case, cases
+from tests.store.broker_ends import broker_end
 
 # The numbers of cases that are not slow. Each release ends one of these logs elsewhere than another does.
 ALWAYS = frozenset(range(12))
@@ -45,10 +46,10 @@ def test_each_release_ends_the_log_elsewhere(tmp_path: Path, case: Case, row: st
             (changed / SHOWN_BY[release]).mkdir()
         if release == "4.9":
             (changed / "abort.bak").unlink()
-        assert facts_of(changed, config).release == release
-        assert facts_of(changed, config).broker_end == int(end)
+        assert survey_of(changed, config).release == release
+        assert broker_end(survey_of(changed, config)) == int(end)
     quick = replace(CONFIG, accelerated_recovery=True)
-    assert facts_of(tmp_path / "5.5", quick).broker_end == int(ends[-1])
+    assert broker_end(survey_of(tmp_path / "5.5", quick)) == int(ends[-1])
 
 
 def readable(store: Path) -> set[int]:
@@ -100,4 +101,4 @@ def test_inspect_and_recovery_take_the_same_release(tmp_path: Path) -> None:
     store = Case(0).write(tmp_path / "store")
     (store / SHOWN_BY["5.4"]).mkdir()
     assert reput.inspect(store).as_dict()["release"] == "5.4 or later"
-    assert facts_of(store).release == "5.4"
+    assert survey_of(store).release == "5.4"

@@ -12,7 +12,7 @@ import pytest
 import reput
 from reput.base.findings import Finding
 from reput.core.query.answers import QueryResult
-from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.messages.tail import LogTail, TailFilter
 from reput.errors import StoreNotFoundError, UsageError
 from reput.wings.inspect.inspection import inspect
 from tests.golden.stores import GoldenStore

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from reput.base.config import StoreConfig
-from reput.core.query.shared_store import SharedStore
 from reput.engine.stores import open_store
+from reput.engine.writer.shared_store import SharedStore
 from reput.format.commit_log import MessageExt, decode
 from reput.format.host import Host
 from reput.wings.serve.broker.limits import CLUSTER, MOST_FRAME_BYTES, Limits

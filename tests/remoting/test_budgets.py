@@ -14,7 +14,7 @@ import pytest
 
 from reput import Message, open_store
 from reput.base.config import StoreConfig
-from reput.core.query.shared_store import SharedStore
+from reput.engine.writer.shared_store import SharedStore
 from reput.io.disk import Disk
 from reput.wings.serve.broker.limits import HttpLimits, Limits
 from reput.wings.serve.remoting.commands import Command, ResponseCode

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.core import SharedStore
 from reput.engine.stores import open_store
+from reput.engine.writer.shared_store import SharedStore
 from reput.wings.serve.broker.broker import Cluster, ServedBroker
 from reput.wings.serve.remoting.commands import Command
 from reput.wings.serve.remoting.handling import Answer, Peer, answers, codes_of, handlers_of

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.core.query.shared_store import SharedStore
 from reput.engine.stores import open_store
+from reput.engine.writer.shared_store import SharedStore
 from reput.errors import StoreAccessError
 from reput.format.host import Host
 from reput.wings.serve.remoting.service import Service, ServiceOptions

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.core.query.shared_store import SharedStore
+from reput.engine.writer.shared_store import SharedStore
 from reput.errors import UsageError
 from reput.wings.serve.broker.lag import consumer_lag
 from reput.wings.serve.remoting.requests import RequestCode

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from reput.core.log.ends import find_log_end
-from reput.core.log.paths import find_logs
 from reput.core.log.scan import ScanBuffers
 from reput.engine.messages.schema import select
+from reput.engine.rebuild.growing import find_log_end
+from reput.engine.tables.log_paths import find_logs
 from reput.errors import StoreChangedError, UsageError
 from reput.spark import stream
 from reput.spark.options import read_options

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from reput.core.log.sources import log_folders
-from reput.core.store.facts import facts_of
+from reput.engine.writer.survey import survey_of
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.io.storage import LOCAL
 from tests.golden.stores import GoldenStore
@@ -46,7 +46,7 @@ class Damaging:
         self.put(self.last.physical_offset + self.last.size - count, bytes(count))
 
     def garbage_after_the_end(self) -> None:
-        self.put(facts_of(self.store).ends.rebuild, self.some_bytes(self.random.randrange(1, 400)))
+        self.put(survey_of(self.store).ends.rebuild, self.some_bytes(self.random.randrange(1, 400)))
 
     def wrong_crc(self) -> None:
         self.put(self.last.physical_offset + 8, self.some_bytes(4))

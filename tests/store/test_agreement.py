@@ -13,17 +13,18 @@ import pytest
 
 import reput as api
 from reput.base.findings import Finding, Kind
-from reput.core.log.paths import find_logs
-from reput.core.query.shared_store import SharedStore
-from reput.core.store.facts import StoreFacts, facts_of
 from reput.engine.check.checking.checked_store import look_at
 from reput.engine.tables.arrow import to_arrow
+from reput.engine.tables.log_paths import find_logs
 from reput.engine.tables.plan import plan_reading
+from reput.engine.writer.shared_store import SharedStore
+from reput.engine.writer.survey import StoreSurvey, survey_of
 from reput.errors import ReputError, UsageError
 from reput.reports import CheckReport
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_FIVE, EVERY_STORE, GoldenStore
 from tests.slow import slow_from
+from tests.store.broker_ends import broker_end
 from tests.store.damaging import DAMAGES, Damage, Damaging
 
 Golden = Callable[[str], GoldenStore]
@@ -40,9 +41,9 @@ DAMAGED = (
 )  # fmt: skip
 
 
-def agree(store: Path, folder: Path) -> StoreFacts:
+def agree(store: Path, folder: Path) -> StoreSurvey:
     """Run each command and compare its output with the facts."""
-    facts = facts_of(store)
+    facts = survey_of(store)
     ends = facts.ends
     doubts = {doubt.detail for doubt in facts.doubts}
     is_odd = ends.reader < ends.rebuild or ends.data > ends.rebuild
@@ -90,7 +91,7 @@ def agree(store: Path, folder: Path) -> StoreFacts:
         assert whole(served, max(offsets, default=0)) == named
 
     recovered = recovered_end(copy_store(store, folder / "recovered"))
-    assert recovered in (None, facts.broker_end)
+    assert recovered in (None, broker_end(facts))
 
     if doubts:
         with pytest.raises(UsageError, match="uncertain"):
@@ -142,7 +143,7 @@ def variants() -> Iterator[tuple[Damage, str, int]]:
 def test_of_golden_stores(golden: Golden, tmp_path: Path, name: str) -> None:
     facts = agree(golden(name).path, tmp_path)
     last = golden(name).messages[-1]
-    assert facts.ends.reader == facts.ends.rebuild == facts.broker_end
+    assert facts.ends.reader == facts.ends.rebuild == broker_end(facts)
     assert facts.ends.rebuild >= last.physical_offset + last.size
     assert facts.findings() == []
 

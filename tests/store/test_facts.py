@@ -9,8 +9,8 @@ import pytest
 
 import reput as api
 from reput.base.findings import Kind
-from reput.core.store.facts import facts_of
 from reput.engine.check.run import check_store
+from reput.engine.writer.survey import survey_of
 from reput.errors import UsageError
 from reput.format.checkpoint import Checkpoint
 from reput.format.file_names import (
@@ -64,7 +64,7 @@ def refused(ran: Ran, path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", [*EVERY_STORE, *EVERY_FIVE])
 def test_golden_stores_show_their_settings(golden: Golden, name: str) -> None:
     store = golden(name)
-    facts = facts_of(store.path)
+    facts = survey_of(store.path)
     assert (facts.doubts, facts.odd_files) == ((), ())
     assert facts.is_five == (name in EVERY_FIVE)
     config = facts.config
@@ -98,7 +98,7 @@ def test_every_single_queue_file_may_be_short(golden: Golden, tmp_path: Path, nu
     before = {path: path.read_bytes() for path in queue_files(store)}
     cut = queue_files(store)[number]
     os.truncate(cut, 100)
-    facts = facts_of(store)
+    facts = survey_of(store)
     assert facts.doubts == ()
     assert facts.config.queue_file_bytes == 20_000
     assert [odd.path for odd in facts.odd_files] == [str(cut)]
@@ -130,7 +130,7 @@ def test_a_longer_file_is_a_doubt(
     files = sorted((store / folder).glob("*" if folder == INDEX_FOLDER else "*/*/*"))
     os.truncate(files[1], 2 * files[1].stat().st_size)
     before = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.name != "lock"}
-    (doubt,) = facts_of(store).doubts
+    (doubt,) = survey_of(store).doubts
     assert doubt.files == (str(files[1]),)
     for args in WRITES:
         if folder == EXTENSION_FOLDER and args[0] in ("put", "recover"):
@@ -154,7 +154,7 @@ def test_names_outvote_sizes_and_the_broker_configuration_both(
     store = copy_store(golden("orders").path, tmp_path / "store")
     for path in queue_files(store)[:30]:
         os.truncate(path, 100)
-    facts = facts_of(store)
+    facts = survey_of(store)
     assert facts.config.queue_file_bytes == 20_000
     assert len(facts.doubts) == 1
     refused(command(store, WRITES[1]), queue_files(store)[0], "mappedFileSizeConsumeQueue")
@@ -173,10 +173,10 @@ def test_mixed_sizes_without_distances(golden: Golden, tmp_path: Path) -> None:
             path.unlink()
     first, _, *others = queue_files(store)
     os.truncate(first, 100)
-    assert facts_of(store).doubts == ()
+    assert survey_of(store).doubts == ()
     for path in others[: len(others) // 2 + 1]:
         os.truncate(path, 2_000)
-    assert facts_of(store).config.queue_file_bytes == 20_000
+    assert survey_of(store).config.queue_file_bytes == 20_000
     with pytest.raises(UsageError, match="uncertain"):
         api.open_store(store, mode="rw")
 
@@ -205,9 +205,9 @@ def test_the_only_queue_file_beside_empty_files(tmp_path: Path) -> None:
     empty = store / "consumequeue" / "A" / "0" / file.name
     empty.parent.mkdir(parents=True)
     empty.touch()
-    assert facts_of(store).doubts == ()
+    assert survey_of(store).doubts == ()
     os.truncate(file, 100)
-    assert [doubt.files for doubt in facts_of(store).doubts] == [(str(file),)]
+    assert [doubt.files for doubt in survey_of(store).doubts] == [(str(file),)]
 
 
 def test_settings_other_than_those_of_the_files_are_refused(golden: Golden, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_settings_other_than_those_of_the_files_are_refused(golden: Golden, tmp_
 
 def test_refresh_reads_every_fact_again(golden: Golden, tmp_path: Path) -> None:
     store = copy_store(golden("orders").path, tmp_path / "store")
-    facts = facts_of(store)
+    facts = survey_of(store)
     before = (facts.checkpoint, facts.has_abort, facts.ends, facts.config, facts.log.files)
     (store / CHECKPOINT_FILE).unlink()
     (store / ABORT_FILE).touch()
@@ -241,7 +241,7 @@ def test_refresh_reads_every_fact_again(golden: Golden, tmp_path: Path) -> None:
 
 def test_refresh_keeps_the_settings_that_were_given(golden: Golden) -> None:
     given = api.StoreConfig(queue_entries=77)
-    assert facts_of(golden("orders").path, given).refresh().config.queue_entries == 77
+    assert survey_of(golden("orders").path, given).refresh().config.queue_entries == 77
 
 
 @pytest.mark.parametrize("files", [1, 2])
@@ -254,4 +254,4 @@ def test_only_a_lone_index_file_that_is_too_short_contradicts_no_setting(
     assert len(list((tmp_path / INDEX_FOLDER).iterdir())) == files
     for items, is_shown in ((SMALL_16K.index_items, True), (5000, files > 1), (100, True)):
         given = replace(SMALL_16K, index_items=items)
-        assert ("index_items" in facts_of(tmp_path, given).shown) == is_shown
+        assert ("index_items" in survey_of(tmp_path, given).shown) == is_shown

@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from reput.core.log.paths import find_logs
 from reput.core.log.scan import ScanBuffers
 from reput.engine.messages.schema import select
 from reput.engine.tables.filters import Condition, OnCorrupt
+from reput.engine.tables.log_paths import find_logs
 from reput.engine.tables.plan import ReadPlan, plan_reading
 from reput.engine.tables.read import RangeBatches
 

@@ -10,10 +10,10 @@ import pytest
 
 from reput import StoreConfig, open_store
 from reput.base.tasks import SerialRunner
-from reput.core.log.paths import find_logs
 from reput.engine.messages.schema import DAMAGE_COLUMNS
 from reput.engine.rebuild.driver import rebuild_store
 from reput.engine.tables.filters import Condition
+from reput.engine.tables.log_paths import find_logs
 from reput.errors import CorruptMessageError, StoreChangedError, StoreNotFoundError
 from reput.testing.builders import MESSAGE, write_log
 from reput.wings.inspect.commit_log_inspection import inspect_commit_log_file

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from reput.core.log.paths import find_logs
 from reput.engine.messages.schema import COLUMNS
 from reput.engine.tables.filters import Condition, choices, dispatched_under, limits
+from reput.engine.tables.log_paths import find_logs
 from reput.engine.tables.plan import plan_reading
 from reput.errors import UsageError
 from tests.golden.stores import GoldenStore

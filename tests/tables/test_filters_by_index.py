@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 import pytest
 
 import reput
-from reput.core.index.bulk import IndexFileSearch
 from reput.core.log import known_ranges
 from reput.core.log.files import CommitLogFile
+from reput.engine.lookup.index_file_search import IndexFileSearch
 from reput.engine.tables.expressions import conditions_of
 from reput.engine.tables.filters import Condition
 from reput.io import stamps

@@ -12,8 +12,7 @@ import pytest
 import reput
 from benchmarks.generate import MESSAGE_BYTES, records, write_store
 from reput.base import Finding
-from reput.core import find_logs
-from reput.engine.tables import RangeBatches, ReadTask, joined, plan_reading
+from reput.engine.tables import RangeBatches, ReadTask, find_logs, joined, plan_reading
 from reput.format.commit_log import BLANK_BYTES
 from reput.format.file_names import offset_file_name
 

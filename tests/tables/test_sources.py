@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.core.log.paths import find_logs
+from reput.engine.tables.log_paths import find_logs
 from reput.engine.tables.plan import plan_reading
 from reput.errors import (
     FormatError,

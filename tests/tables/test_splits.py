@@ -7,18 +7,17 @@ from random import Random
 
 import pytest
 
-from reput.core.log import growing as walking
 from reput.core.log import range_scan, scan
-from reput.core.log.ends import find_log_end, first_record_of
-from reput.core.log.growing import first_record, walk_on
-from reput.core.log.paths import find_logs
 from reput.core.log.scan import ScanBuffers
 from reput.core.log.sources import LogListing
 from reput.engine.five.rocksdb_database import RocksDatabase
+from reput.engine.rebuild import growing as walking
+from reput.engine.rebuild.growing import find_log_end, first_record, first_record_of, walk_on
 from reput.engine.tables import times as table_times
 from reput.engine.tables.arrow import to_arrow
 from reput.engine.tables.filters import Condition, selected
 from reput.engine.tables.found_records import OpenedQueues, find_queued
+from reput.engine.tables.log_paths import find_logs
 from reput.engine.tables.times import CLOCK_STEP_MS, TimedRange, within
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import (

@@ -15,7 +15,7 @@ import pytest
 
 import reput
 from reput.core.log import scan
-from reput.core.query.by_time import messages_of_topic
+from reput.engine.messages.topic_messages import messages_of_topic
 from reput.engine.tables import times
 from reput.io.file_systems import RemoteReader
 from reput.wings.lakes.request import ExportRequest

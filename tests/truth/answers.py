@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import reput
 from reput.core.query.message_store import MessageStore
-from reput.core.query.shared_store import SharedStore
+from reput.engine.writer.shared_store import SharedStore
 from reput.format.commit_log import MessageExt
 from tests.truth.messages import Question, Truth
 

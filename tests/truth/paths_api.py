@@ -10,8 +10,8 @@ import pyarrow as pa
 
 import reput
 from reput.core.query.answers import PullStatus, QueryResult
-from reput.core.query.by_time import messages_of_topic
-from reput.core.query.tail import LogTail, TailFilter
+from reput.engine.messages.tail import LogTail, TailFilter
+from reput.engine.messages.topic_messages import messages_of_topic
 from reput.errors import MessageNotFoundError
 from reput.format.commit_log import MessageExt, decode
 from reput.wings.lakes.request import ExportRequest

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from starlette.testclient import TestClient
 
-from reput.core.query.shared_store import SharedStore
+from reput.engine.writer.shared_store import SharedStore
 from reput.format.commit_log import MessageExt
 from reput.format.host import Host
 from reput.wings.console.app import create_app

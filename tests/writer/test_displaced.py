@@ -186,7 +186,8 @@ def test_a_file_that_was_displaced_while_it_was_synced(tmp_path: Path) -> None:
     files.write(memoryview(bytes(range(20)) * 70), 0)
     files.check_in_place()
     files.write(memoryview(bytes(range(20)) * 40), 70)
-    files.sync(110)
+    files.position = 110
+    files.sync()
     exchange_queue_file_of(tmp_path / "T/0", 50)
     with pytest.raises(StoreFailedError, match="another process replaced"):
         files.check_in_place()

@@ -15,6 +15,7 @@ from reput import core
 from reput.base import (
     StoreConfig,
     format_time,
+    late,
     log_paths_of,
     now_ms,
     parse_duration,
@@ -23,7 +24,6 @@ from reput.base import (
     printable,
 )
 from reput.cli.output import CHARSET
-from reput.core import split_logs, with_archive, with_logs
 from reput.engine import stores as engine_stores
 from reput.errors import UsageError
 from reput.format.file_names import (
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from reput.engine.stores import NamedStore
     from reput.engine.writer import WritableStore
 
+# Few commands decode bodies.
+_charset_name = late("reput.engine.messages", "charset_name")
+# Few commands ask for the sizes of a store's files.
+_survey_of = late("reput.engine.writer", "survey_of")
 FORMATS = ("text", "json", "jsonl", "csv")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -69,7 +73,7 @@ def path_option(name: str, metavar: str, text: str, argument: str | None = None)
 
 def split_logs_option(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """Convert a store argument, STORE or STORE,LOG,LOG, into the path to open."""
-    return with_logs(*split_logs(value))
+    return engine_stores.with_logs(*engine_stores.split_logs(value))
 
 
 def refuse_logs_option(
@@ -77,7 +81,7 @@ def refuse_logs_option(
 ) -> str | tuple[str, ...] | None:
     """Raise UsageError if a store argument names a CommitLog outside the store: this command needs it in the store."""
     for path in (value,) if isinstance(value, str) else value or ():
-        store, logs = split_logs(path)
+        store, logs = engine_stores.split_logs(path)
         if logs and os.path.isdir(store):
             advice = (
                 f"link it: ln -s {quote(os.path.abspath(logs[0]))} {quote(os.path.join(store, COMMIT_LOG_FOLDER))}"
@@ -126,8 +130,8 @@ class GivenStores:
         """
         if self.is_several:
             return None
-        store = with_logs(*split_logs(self.paths[0]))
-        return store if self.archive is None else with_archive(store, self.archive)
+        store = engine_stores.with_logs(*engine_stores.split_logs(self.paths[0]))
+        return store if self.archive is None else engine_stores.with_archive(store, self.archive)
 
     def named(self, limit_s: float | None = None) -> list[NamedStore]:
         """Return all stores without duplicates, waiting at most `limit_s` seconds for each path.
@@ -306,7 +310,7 @@ def all_formats(
 
 def _keep_charset(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
-        ctx.meta[CHARSET] = core.charset_name(value)
+        ctx.meta[CHARSET] = _charset_name()(value)
 
 
 charset_option = click.option(
@@ -398,7 +402,7 @@ def given_config(
     if not (named or writes):
         return None
     storage, path = storage_of(store)
-    facts = core.facts_of(path, storage=storage)
+    facts = _survey_of()(path, storage=storage)
     if writes:
         facts.require_certain(but=[*named, *unwritten])
     return config_from(None, facts.config, **settings) if named else None

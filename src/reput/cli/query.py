@@ -59,7 +59,7 @@ class Answer:
     @classmethod
     def of(cls, result: core.QueryRecords) -> Answer:
         """Return an answer that `MessageStore.find_records` found, with its coverage."""
-        remarks = list(core.answer_in_words(result, "--after"))
+        remarks = list(engine_messages.answer_in_words(result, "--after"))
         damage = [str(lost) for lost in result.coverage.unreadable]
         return cls(result.records, remarks, damage, not result.is_complete)
 
@@ -284,7 +284,7 @@ def ask_store(
             print_json_messages(answer.messages)
         remarks = [_count_in_words(len(answer.messages), answer.cursor is not None)]
         if not question.is_by_time:
-            remarks += core.coverage_in_words(answer.coverage)
+            remarks += engine_messages.coverage_in_words(answer.coverage)
         else:
             remarks.append(engine_stores.BY_QUEUES)
         for remark in remarks:

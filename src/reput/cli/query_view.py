@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reput import base, core
+from reput import base
 from reput.cli.output import chosen_charset, line_width, stdout_has_styles
 from reput.engine import messages as engine_messages
 from reput.format.commit_log import MessageExt
@@ -28,7 +28,7 @@ _TOGETHER = {"jsonl": 4096, "csv": 256, "text": 256}
 def table_printer() -> Callable[..., None]:
     """Return a function that prints messages as rows of one table. It can be called several times."""
     is_styled = stdout_has_styles()
-    table = core.MessageTable(line_width(), chosen_charset(), is_styled=is_styled)
+    table = engine_messages.MessageTable(line_width(), chosen_charset(), is_styled=is_styled)
 
     def show(messages: Sequence[MessageExt], stores: Sequence[str] = ()) -> None:
         for line in table.lines(messages, stores):

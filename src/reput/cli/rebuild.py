@@ -32,9 +32,9 @@ from reput.cli.options import (
 )
 from reput.cli.output import say_waiting, stderr_is_terminal, warn
 from reput.cli.progress import PhaseBars, default_signals, signals_stop
-from reput.core import KEPT_BY, log_bytes, split_logs, with_logs
 from reput.engine.rebuild import FollowReport, RebuildReport, damage_lines, follow_log, rebuild
-from reput.engine.stores import Chosen
+from reput.engine.stores import Chosen, log_bytes, split_logs, with_logs
+from reput.engine.writer import KEPT_BY
 from reput.errors import UsageError
 from reput.io import Location
 

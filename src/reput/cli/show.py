@@ -26,9 +26,10 @@ from reput.cli.options import (
 )
 from reput.cli.output import advise_on_topic, chosen_charset, console, stores_bar, warn
 from reput.cli.query_view import print_csv
-from reput.core import body_text, is_inner_batch, unwrap
+from reput.core import is_inner_batch, unwrap
 from reput.engine import messages as engine_messages
 from reput.engine import stores as engine_stores
+from reput.engine.messages import body_text
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format import commit_log
 from reput.format.bodies import SentBody, is_compressed, sent_body

@@ -23,8 +23,10 @@ from reput.cli.options import (
 )
 from reput.cli.output import advise_on_topic, pause, say_waiting, warn
 from reput.cli.query_view import record_printer
-from reput.core import LogTail, TailFilter, wait_for_log, wanted_tags
+from reput.core import wanted_tags
 from reput.engine import messages as engine_messages
+from reput.engine.messages import LogTail, TailFilter
+from reput.engine.stores import wait_for_log
 from reput.errors import UsageError
 from reput.format.java_string import decimal_number
 

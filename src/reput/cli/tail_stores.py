@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.output import pause, say_waiting, warn
 from reput.cli.query_view import FoundPrinter
-from reput.core import LogTail, MessageStore, TailFilter
+from reput.core import MessageStore
+from reput.engine.messages import LogTail, TailFilter
 from reput.engine.stores import FoundMessage, NamedStore, answered_by, in_threads, open_named
 from reput.errors import StoreError, StoreNotFoundError
 

@@ -27,8 +27,12 @@ if TYPE_CHECKING:
     from reput.core.index.long_chain import chain_pieces as chain_pieces
     from reput.core.index.plan import Planner as Planner
     from reput.core.index.plan import Segment as Segment
-    from reput.core.index.proof_cache import ProofCache as ProofCache
-    from reput.core.index.proof_cache import Stamps as Stamps
+    from reput.core.index.proofs import Judge as Judge
+    from reput.core.index.proofs import Proof as Proof
+    from reput.core.index.proofs import ProofCache as ProofCache
+    from reput.core.index.proofs import Stamps as Stamps
+    from reput.core.index.proofs import Verdict as Verdict
+    from reput.core.index.reader import BrokenChainError as BrokenChainError
     from reput.core.index.reader import IndexFileReader as IndexFileReader
     from reput.core.index.reader import index_paths as index_paths
     from reput.core.index.search import IndexSearch as IndexSearch
@@ -39,52 +43,37 @@ if TYPE_CHECKING:
     from reput.core.index.spot_checks import first_keyed as first_keyed
     from reput.core.index.trust import RecallingJudge as RecallingJudge
     from reput.core.index.trust import spot_check as spot_check
-    from reput.core.index.verdict import Judge as Judge
-    from reput.core.index.verdict import Proof as Proof
-    from reput.core.index.verdict import Verdict as Verdict
     from reput.core.index.window_search import to_be_read as to_be_read
     from reput.core.index.window_search import warm_up_window_search as warm_up_window_search
     from reput.core.index.writer import IndexFileBuilder as IndexFileBuilder
     from reput.core.index.writer import IndexFileEnd as IndexFileEnd
     from reput.core.index.writer import IndexFileWriter as IndexFileWriter
-    from reput.core.log.archived import begins_equally as begins_equally
-    from reput.core.log.archived import continues as continues
     from reput.core.log.dispatch_batch import DispatchBatch as DispatchBatch
     from reput.core.log.dispatch_batch import DispatchRequest as DispatchRequest
     from reput.core.log.dispatch_batch import EntriesOfQueue as EntriesOfQueue
     from reput.core.log.dispatch_batch import Queue as Queue
     from reput.core.log.dispatch_batch import QueueEntries as QueueEntries
-    from reput.core.log.ends import LogEnds as LogEnds
-    from reput.core.log.ends import find_log_end as find_log_end
-    from reput.core.log.ends import first_record_of as first_record_of
-    from reput.core.log.ends import not_whole as not_whole
+    from reput.core.log.ends import first_readable_record as first_readable_record
     from reput.core.log.ends import recovered_end as recovered_end
     from reput.core.log.files import CommitLogFile as CommitLogFile
+    from reput.core.log.files import check_no_overlap as check_no_overlap
     from reput.core.log.files import find_record as find_record
+    from reput.core.log.files import first_nonzero as first_nonzero
     from reput.core.log.files import holes as holes
-    from reput.core.log.growing import DEFAULT_SPLIT_BYTES as DEFAULT_SPLIT_BYTES
-    from reput.core.log.growing import first_record as first_record
-    from reput.core.log.growing import walk_on as walk_on
+    from reput.core.log.files import lost_end as lost_end
     from reput.core.log.kernel_scan import wrong_bodies as wrong_bodies
     from reput.core.log.known_file import KnownFile as KnownFile
+    from reput.core.log.known_file import ReplacedIds as ReplacedIds
     from reput.core.log.known_file import TimedPiece as TimedPiece
     from reput.core.log.known_ranges import KnownRanges as KnownRanges
     from reput.core.log.known_ranges import settled as settled
     from reput.core.log.log_topics import LogTopics as LogTopics
     from reput.core.log.offset_range import OffsetRange as OffsetRange
-    from reput.core.log.paths import find_logs as find_logs
-    from reput.core.log.paths import find_store as find_store
-    from reput.core.log.paths import find_stores as find_stores
-    from reput.core.log.paths import log_bytes as log_bytes
-    from reput.core.log.paths import split_logs as split_logs
-    from reput.core.log.paths import wait_for_log as wait_for_log
-    from reput.core.log.paths import with_archive as with_archive
-    from reput.core.log.paths import with_logs as with_logs
     from reput.core.log.range_scan import PassedRange as PassedRange
     from reput.core.log.range_scan import may_have_replaced_ids as may_have_replaced_ids
-    from reput.core.log.read_mark import ReadMark as ReadMark
     from reput.core.log.reader import CommitLogReader as CommitLogReader
     from reput.core.log.record import LocatedRecord as LocatedRecord
+    from reput.core.log.record import further_queues as further_queues
     from reput.core.log.scan import FileScan as FileScan
     from reput.core.log.scan import ScanBuffers as ScanBuffers
     from reput.core.log.scan import ScannedPiece as ScannedPiece
@@ -95,13 +84,20 @@ if TYPE_CHECKING:
     from reput.core.log.sources import LogListing as LogListing
     from reput.core.log.sources import LogSource as LogSource
     from reput.core.log.sources import StoreLog as StoreLog
+    from reput.core.log.sources import find_store as find_store
+    from reput.core.log.sources import is_compaction_log as is_compaction_log
+    from reput.core.log.sources import log_folder as log_folder
+    from reput.core.log.sources import store_of as store_of
     from reput.core.log.verdict import DispatchRules as DispatchRules
     from reput.core.log.verdict import ScanMode as ScanMode
     from reput.core.log.verdict import WalkVerdict as WalkVerdict
+    from reput.core.log.verdict import end_for_reader as end_for_reader
+    from reput.core.log.verdict import end_of_whole as end_of_whole
     from reput.core.log.walk import LogWalk as LogWalk
     from reput.core.log.walk import newest_timestamp as newest_timestamp
     from reput.core.log.walk import sampled_records as sampled_records
     from reput.core.log.windows import Window as Window
+    from reput.core.query.answers import ANY_OFFSET as ANY_OFFSET
     from reput.core.query.answers import PulledBody as PulledBody
     from reput.core.query.answers import PulledRecords as PulledRecords
     from reput.core.query.answers import PullResult as PullResult
@@ -113,19 +109,16 @@ if TYPE_CHECKING:
     from reput.core.query.answers import QueryResult as QueryResult
     from reput.core.query.answers import UnreadableMessages as UnreadableMessages
     from reput.core.query.answers import answer_at as answer_at
-    from reput.core.query.answers import answer_in_words as answer_in_words
     from reput.core.query.answers import answer_of as answer_of
-    from reput.core.query.answers import coverage_fields as coverage_fields
-    from reput.core.query.answers import coverage_in_words as coverage_in_words
     from reput.core.query.answers import coverage_of_id as coverage_of_id
-    from reput.core.query.by_time import messages_of_topic as messages_of_topic
-    from reput.core.query.compat import ANY_OFFSET as ANY_OFFSET
+    from reput.core.query.compat import KnownEnd as KnownEnd
     from reput.core.query.compat import is_time_matched as is_time_matched
     from reput.core.query.compat import select_physical_offsets as select_physical_offsets
     from reput.core.query.evidence import Coverage as Coverage
     from reput.core.query.evidence import Evidence as Evidence
     from reput.core.query.evidence import IndexedRange as IndexedRange
     from reput.core.query.evidence import Question as Question
+    from reput.core.query.evidence import further_findings as further_findings
     from reput.core.query.evidence import joined as joined
     from reput.core.query.evidence import within_range as within_range
     from reput.core.query.inner_batch import InnerBatches as InnerBatches
@@ -135,21 +128,13 @@ if TYPE_CHECKING:
     from reput.core.query.inner_batch import open_batch as open_batch
     from reput.core.query.inner_batch import unwrap as unwrap
     from reput.core.query.message_store import MessageStore as MessageStore
-    from reput.core.query.message_text import BodyText as BodyText
-    from reput.core.query.message_text import MessageTable as MessageTable
-    from reput.core.query.message_text import body_hex as body_hex
-    from reput.core.query.message_text import body_preview as body_preview
-    from reput.core.query.message_text import body_text as body_text
-    from reput.core.query.message_text import charset_name as charset_name
-    from reput.core.query.message_text import message_lines as message_lines
+    from reput.core.query.pull import QueuePlace as QueuePlace
+    from reput.core.query.pull import is_in_place as is_in_place
     from reput.core.query.pull import wanted_tags as wanted_tags
     from reput.core.query.pull_records import load_pull_kernel as load_pull_kernel
     from reput.core.query.search import KeyPredicate as KeyPredicate
-    from reput.core.query.shared_store import AnyStore as AnyStore
-    from reput.core.query.shared_store import MissingStore as MissingStore
-    from reput.core.query.shared_store import SharedStore as SharedStore
-    from reput.core.query.tail import LogTail as LogTail
-    from reput.core.query.tail import TailFilter as TailFilter
+    from reput.core.query.window_evidence import WindowEvidence as WindowEvidence
+    from reput.core.query.window_evidence import lost_beside as lost_beside
     from reput.core.queues.folders import QueueFolder as QueueFolder
     from reput.core.queues.folders import offset_entries as offset_entries
     from reput.core.queues.folders import queue_database as queue_database
@@ -204,17 +189,9 @@ if TYPE_CHECKING:
     from reput.core.queues.writer import LostRanges as LostRanges
     from reput.core.queues.writer import batch_size_in as batch_size_in
     from reput.core.queues.writer import write_expired_queue as write_expired_queue
-    from reput.core.store.broker_start import DispatchPoint as DispatchPoint
-    from reput.core.store.broker_start import checked_from as checked_from
-    from reput.core.store.facts import KEPT_BY as KEPT_BY
     from reput.core.store.facts import StoreFacts as StoreFacts
     from reput.core.store.facts import facts_of as facts_of
-    from reput.core.store.message_database import MessageDatabase as MessageDatabase
-    from reput.core.store.message_database import database_contents as database_contents
-    from reput.core.store.message_database import has_keys_in_rocksdb as has_keys_in_rocksdb
     from reput.core.store.parts import with_version as with_version
-    from reput.core.store.recovery_file import DATABASE_FIELD as DATABASE_FIELD
-    from reput.core.store.recovery_file import recovery_file as recovery_file
     from reput.core.store.store_reader import ReaderOptions as ReaderOptions
     from reput.core.store.store_reader import StoreReader as StoreReader
     from reput.core.store.topics_file import GROUP_DATABASES as GROUP_DATABASES

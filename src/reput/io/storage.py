@@ -231,8 +231,8 @@ class JoinedStorage:
     """A Storage with the files of a store and of its archive.
 
     Files keep their own paths: the files of the store below `root`, the archived ones below the archive's root.
-    `reput.core.log.archived` decides which archived log files precede the store's log. Readers join the queue entries
-    and the keys of store and archive themselves (`reput.wings.archive.joined_queues` and `key_search`).
+    `reput.wings.archive.log_files` decides which archived log files precede the store's log. Readers join the queue
+    entries and the keys of store and archive themselves (`reput.wings.archive.joined_queues` and `key_search`).
 
     Attributes:
         root: the path that names both (`reput.io.places.joined_place`)

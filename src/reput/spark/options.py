@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from reput.base import did_you_mean, now_ms, parse_time
-from reput.core import LogListing, find_logs
+from reput.core import LogListing
 from reput.engine.messages import column_name, select
 from reput.engine.tables import (
     Condition,
     OnCorrupt,
     check_on_corrupt,
+    find_logs,
     named_from,
     selected,
     unknown_topics,
@@ -75,7 +76,7 @@ class SourceOptions:
     selected         conditions from the options topic, queueId, key and uniqueKey
     split_bytes      bytes of the log per task; None if not given
     file_systems     options whose names begin with `s3.` or `fsspec.`
-    name_from        see `reput.core.log.naming`
+    name_from        see `reput.engine.tables.naming`
     """
 
     paths: tuple[str, ...]

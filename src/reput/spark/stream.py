@@ -1,10 +1,10 @@
 """Implement `readStream` of the data source, which follows CommitLogs that brokers are writing.
 
-An offset of the stream is a JSON object with a read mark for each store (`reput.core.log.read_mark.ReadMark`). The mark
-has the physical offset up to which the store's log was read, and a digest that identifies the log before this offset.
-The physical offset is always the beginning of a record, or the end that the log had when the mark was created. Spark
-keeps the stream's offsets in its checkpoint, and repeats an unfinished batch with the same offsets. So every message
-arrives exactly once in a sink that accepts each batch once.
+An offset of the stream is a JSON object with a read mark (`reput.engine.tables.ReadMark`) for each store. The mark has
+the physical offset up to which the store's log was read, and a digest that identifies the log before this offset. The
+physical offset is always the beginning of a record, or the end that the log had when the mark was created. Spark keeps
+the stream's offsets in its checkpoint, and repeats an unfinished batch with the same offsets. So every message arrives
+exactly once in a sink that accepts each batch once.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from reput.core import LogListing, ReadMark, ScanBuffers, find_log_end, first_record_of, walk_on
-from reput.engine.tables import Bounds, first_stored, plan_between
+from reput.core import LogListing, ScanBuffers
+from reput.engine.rebuild import find_log_end, first_record_of, walk_on
+from reput.engine.tables import Bounds, ReadMark, first_stored, plan_between
 from reput.errors import ReputError, StoreChangedError, UsageError
 from reput.spark.errors import log, one_line
 from reput.spark.options import EARLIEST, LATEST, SourceOptions

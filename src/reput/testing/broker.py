@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from reput.base import StoreConfig, did_you_mean, now_ms
-from reput.core import SharedStore
-from reput.engine.writer import PutResult, StoreWriter, WritableStore, WriterSettings
+from reput.engine.writer import PutResult, SharedStore, StoreWriter, WritableStore, WriterSettings
 from reput.errors import MessageNotFoundError, UsageError
 from reput.format.commit_log import MessageExt
 from reput.format.file_names import COMMIT_LOG_FOLDER, LOCK_FILE

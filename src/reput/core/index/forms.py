@@ -18,8 +18,8 @@ from typing import NamedTuple, Protocol
 
 from reput.base import late
 from reput.core.index.key_index import KeyIndex
+from reput.core.index.proofs import Judge
 from reput.core.index.set_reader import IndexFileSetReader
-from reput.core.index.verdict import Judge
 from reput.core.log.reader import CommitLogReader
 from reput.io import Storage
 

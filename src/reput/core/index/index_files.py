@@ -1,6 +1,6 @@
 """Search the IndexFiles of a store, through the interface `reput.core.index.key_index.KeyIndex`.
 
-Each file covers the ranges of the log for which it can be trusted (`reput.core.index.verdict`).
+Each file covers the ranges of the log for which it can be trusted (`reput.core.index.proofs`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from heapq import merge
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from reput.base import Finding, Kind
+from reput.base import Finding, Kind, late
 from reput.core.index.key_index import (
     FEW_HASHES,
     Basis,
@@ -25,11 +25,11 @@ from reput.core.index.key_index import (
     NamedKey,
     TimeWindow,
 )
+from reput.core.index.proofs import Judge, Verdict
 from reput.core.index.reader import IndexFileReader
 from reput.core.index.set_reader import IndexFileSetReader
 from reput.core.index.spot_checks import SlotPages
 from reput.core.index.trust import compared, lost_record, spot_check
-from reput.core.index.verdict import Judge, Verdict
 from reput.core.log.files import CommitLogFile
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
@@ -38,6 +38,9 @@ from reput.io import Stamp
 
 if TYPE_CHECKING:
     from reput.core.index.forms import IndexOf
+
+# Only searches for many keys load the kernels.
+_bulk_search = late("reput.engine.lookup.index_file_search", "IndexFileSearch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +121,11 @@ class IndexFilePart:
 
     def bulk(self, within: OffsetRange) -> BulkSearch:
         """See `IndexPart.bulk`."""
-        from reput.core.index.bulk import (
-            IndexFileSearch,  # Imported here, because it loads the kernels.
+        file = self.file
+        search: BulkSearch = _bulk_search()(
+            self.path, file.hash_slots, file.index_items, within, file.storage
         )
-
-        return IndexFileSearch(
-            self.path, self.file.hash_slots, self.file.index_items, within, self.file.storage
-        )
+        return search
 
 
 def _each_once(candidates: Iterator[Candidate]) -> Iterator[Candidate]:

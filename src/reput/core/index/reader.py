@@ -54,7 +54,6 @@ _NEIGHBOURS = struct.Struct(
 _NEIGHBOURS_BYTES = _NEIGHBOURS.size
 _SECONDS_AT = ITEM.positions["time_diff_s"]
 OFFSET_MAX = 2**63 - 1
-_INT32_MAX = 2**31 - 1
 _READS_OF_HEADER = 5
 # At most this many items of a chain are checked, because the chains of frequent keys are long.
 _CHAIN_STEPS = 256
@@ -298,34 +297,6 @@ class IndexFileReader:
             if last == 0 or self.item(last).physical_offset == header.end_physical_offset:
                 return last == 0 or self.item(1).physical_offset == header.begin_physical_offset
         return False
-
-    def settled_header(self) -> tuple[IndexHeader, str]:
-        """Return the header, and how it contradicts the items ("" if both agree).
-
-        A broker updates count, end and timestamp one after the other, so the header is read until these values agree.
-        """
-        for _ in range(_READS_OF_HEADER):
-            header = self.header()
-            problem = self._contradiction(header)
-            if not problem:
-                break
-        return header, problem
-
-    def _contradiction(self, header: IndexHeader) -> str:
-        last = header.last_item(self.index_items)
-        if last == 0:
-            return ""
-        first_item, last_item = self.item(1), self.item(last)
-        if header.begin_physical_offset != first_item.physical_offset:
-            return "the header's begin offset is not the first item's"
-        if header.end_physical_offset != last_item.physical_offset:
-            return "the header's end offset is not the last item's"
-        # The broker limits time differences to these bounds, so a value at a bound proves nothing.
-        if last > 1 and header.begin_timestamp > 0 and 0 < last_item.time_diff_s < _INT32_MAX:
-            passed_ms = header.end_timestamp - header.begin_timestamp
-            if passed_ms // 1000 != last_item.time_diff_s:
-                return "the header's timestamps are not as far apart as the items'"
-        return ""
 
     def agrees_on_time(self, log: CommitLogReader, number: int, begin_ms: int) -> bool:
         """Return whether an item's seconds, which count from `begin_ms`, agree with its message's store timestamp."""

@@ -16,11 +16,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from reput.core.index.key_index import Candidate
-from reput.core.index.proof_cache import ProofCache, Stamps
+from reput.core.index.proofs import ProofCache, Stamps, Verdict
 from reput.core.index.reader import IndexFileReader
 from reput.core.index.search import is_entry_of
 from reput.core.index.spot_checks import FEW_ITEMS, find_gaps, lost_items
-from reput.core.index.verdict import Verdict
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError
@@ -268,7 +267,7 @@ def lost_record(
 
 
 def _has_time(file: IndexFileReader, number: int, begin_ms: int, stored_ms: int) -> bool:
-    # The seconds of item 1 count from another time than those of the other items (`reput.core.index.times`).
+    # The seconds of item 1 count from another time than those of the other items (`index_files.at_times`).
     if number == 1 or begin_ms <= 0:
         return 0 < begin_ms == stored_ms
     return item_seconds(stored_ms, begin_ms) == file.seconds(number)

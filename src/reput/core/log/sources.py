@@ -16,7 +16,7 @@ from itertools import chain, islice
 from os import PathLike, fspath
 from typing import NamedTuple, Protocol, cast
 
-from reput.base import Finding
+from reput.base import Finding, late
 from reput.core.log.files import CommitLogFile, check_no_overlap, first_nonzero, holes
 from reput.errors import ReputError, StoreAccessError, StoreNotFoundError
 from reput.format.commit_log import (
@@ -35,7 +35,7 @@ from reput.format.file_names import (
     RESTORING_FOLDER,
     parse_offset_file_name,
 )
-from reput.io import LOCAL, FileReader, Location, OpenFile, SparseReader, Storage, Watch
+from reput.io import LOCAL, FileReader, Location, OpenFile, SparseReader, Storage, Watch, storage_of
 
 # Number of times that a listing with missing files is repeated.
 _MORE_LOOKS = 2
@@ -45,6 +45,42 @@ _REMOTE_PEEK_BYTES = 1 << 20
 COMPACTION_LOGS = os.path.join(COMPACTION_FOLDER, COMPACTION_LOG_FOLDER)
 """Folder of a 5.x store in which each queue of a compacted topic has a separate log."""
 _MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2, BLANK_MAGIC)
+# Only archives, and stores joined with theirs, load these.
+_archived_files = late("reput.wings.archive.log_files", "archived_files")
+_with_older_files = late("reput.wings.archive.log_files", "with_older_files")
+
+
+def find_store(
+    path: str | PathLike[str], options: Mapping[str, str] | None = None
+) -> tuple[Storage, str]:
+    """Return the store at a path, and its storage, without examining the store.
+
+    Args:
+        path: a store, its commitlog/ folder, or a pattern that matches one of these; a local path or a URL.
+        options: options of file systems, see `reput.io.file_systems.resolve`.
+
+    Raises:
+        UsageError: the pattern matches several stores, or no file system opens such a URL.
+        StoreNotFoundError: the pattern matches nothing.
+        StoreAccessError: a folder cannot be listed.
+    """
+    storage, pattern = storage_of(path, options)
+    store = store_of(log_folder(storage, Location.only_match(storage, pattern)))
+    is_kept = storage.is_local or store == pattern
+    return (storage, store) if is_kept else storage_of(store, options)
+
+
+def log_folder(storage: Storage, path: str) -> str:
+    """Return the commitlog/ folder in a folder, or the folder itself if it has no commitlog/."""
+    inner = posixpath.join(path, COMMIT_LOG_FOLDER)
+    entry = storage.entry(inner)
+    return inner if entry is not None and entry.is_dir() else path
+
+
+def store_of(folder: str) -> str:
+    """Return the store of a commitlog/ folder. A folder of another name is a store itself."""
+    parent, name = posixpath.split(folder)
+    return (parent or ".") if name == COMMIT_LOG_FOLDER else folder
 
 
 def log_folders(store: str, storage: Storage) -> tuple[str, ...]:
@@ -252,10 +288,8 @@ class StoreLog:
 
     def _files(self) -> tuple[CommitLogFile, ...]:
         if self._storage.is_archive:
-            # Imported here, because it imports pyarrow.
-            from reput.core.log.archived import archived_files
-
-            return archived_files(self._storage)
+            files_of_archive: tuple[CommitLogFile, ...] = _archived_files()(self._storage)
+            return files_of_archive
         files = []
         for entry in chain.from_iterable(map(self._storage.list, self.folders)):
             if (offset := parse_offset_file_name(entry.name)) is not None:
@@ -280,11 +314,12 @@ class StoreLog:
             )
         if not self._storage.is_joined or not files:
             return tuple(sorted(files))
-        from reput.core.log.archived import with_older_files
-
         newer = tuple(sorted(files))
         listing = LogListing(self.store, newer, self._storage.open_file, is_local=False)
-        return with_older_files(self._storage, newer, listing.last_with_data())
+        joined: tuple[CommitLogFile, ...] = _with_older_files()(
+            self._storage, newer, listing.last_with_data()
+        )
+        return joined
 
 
 class ListedLog:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from reput.base import Finding, counted, printable, table_of, time_of
-from reput.core.index.key_index import Basis
+from reput.base import Finding, counted, late, table_of, time_of
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.record import LocatedRecord
 from reput.core.query.evidence import Coverage, Evidence, Question
@@ -20,6 +19,8 @@ from reput.format.message_id import decode_offset_id
 
 # A notebook shows this many messages of an answer.
 _MOST_ROWS = 20
+# Few answers are printed.
+_answer_lines = late("reput.engine.messages.message_text", "answer_lines")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -64,18 +65,7 @@ class QueryResult:
 
     def __str__(self) -> str:
         """Return the output of `reput query`."""
-        return "\n".join(self._lines())
-
-    def _lines(self) -> Iterator[str]:
-        # Imported here, because few answers are printed.
-        from reput.core.query.message_text import message_lines
-
-        if self.messages:
-            yield from message_lines(self.messages)
-            yield ""
-        yield from map(printable, answer_in_words(self, "after"))
-        for lost in self.coverage.unreadable:
-            yield f"reput: {printable(str(lost))}"
+        return "\n".join(_answer_lines()(self))
 
     def _repr_html_(self) -> str:
         """Return HTML for notebooks: the first messages, and whether there are more."""
@@ -128,6 +118,24 @@ class QueryProgress(NamedTuple):
 
     messages: tuple[MessageExt, ...]
     searched_to: int
+
+
+ANY_OFFSET = (1 << 63) - 1
+"""Greater than every physical offset."""
+
+
+class IndexQuestion(NamedTuple):
+    """The arguments of the broker's `queryOffset` and `queryMessage`.
+
+    before  items of messages at this physical offset or later are skipped
+    """
+
+    topic: str
+    key: str
+    max_num: int
+    begin: int
+    end: int
+    before: int = ANY_OFFSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,58 +251,6 @@ class PulledRecords(NamedTuple):
     min_offset: int
     max_offset: int
     unreadable: tuple[UnreadableMessages, ...] = ()
-
-
-def answer_in_words(answer: QueryResult | QueryRecords, after: str) -> Iterator[str]:
-    """Yield sentences about the number of messages and the coverage. `after` names the argument that takes a cursor."""
-    count = len(answer.messages if isinstance(answer, QueryResult) else answer.records)
-    messages = counted(count, "message") if count else "No message"
-    more = f", and there are more: continue with {after} {answer.cursor}"
-    yield f"{messages}." if answer.cursor is None else messages + more
-    yield from coverage_in_words(answer.coverage)
-
-
-def coverage_in_words(coverage: Coverage) -> Iterator[str]:
-    """Yield sentences about the coverage, one per line."""
-    archived = coverage.archive_indexes
-    files = coverage.indexed_files - archived
-    ways = [f"through {counted(files, 'IndexFile')} ({_bases(coverage)})"] if files else []
-    if archived:
-        ways.append(f"through {counted(archived, 'index', 'indexes')} of the archive")
-    if coverage.scanned_bytes or not ways:
-        ways.append(f"{counted(coverage.scanned_bytes, 'byte')} message by message")
-    log = coverage.log
-    yield f"Searched the CommitLog from {log.start:,} to {log.stop:,}, {' and '.join(ways)}."
-    if coverage.inner_messages is not None:
-        count = f"{counted(coverage.inner_messages, 'message')} inside inner batches"
-        yield f"Compared {count}, whose keys a broker's index lacks, by scanning for them."
-    yield from (f"Not used: {problem}" for problem in coverage.problems)
-    if coverage.unreadable:
-        lost = f"{counted(coverage.unreadable_bytes, 'byte')} could not be read"
-        yield f"{lost}: messages in it are missing from this answer."
-    yield from coverage.notes
-
-
-def _bases(coverage: Coverage) -> str:
-    """Return how many of the used IndexFiles are proven or spot-checked, such as `2 proven, 1 spot-checked`."""
-    checked_files = coverage.spot_checked_files
-    proven_files = coverage.indexed_files - coverage.archive_indexes - checked_files
-    counts = ((proven_files, Basis.PROVEN), (checked_files, Basis.SPOT_CHECKED))
-    return ", ".join(f"{count:,} {basis}" for count, basis in counts if count)
-
-
-def coverage_fields(coverage: Coverage) -> dict[str, Any]:
-    """Return the coverage as fields of JSON. docs/trace.md and docs/console-api.md describe the fields."""
-    return {
-        "begin": coverage.log.start,
-        "end": coverage.log.stop,
-        "index_files": coverage.indexed_files,
-        "spot_checked_files": coverage.spot_checked_files,
-        "scanned_bytes": coverage.scanned_bytes,
-        "inner_messages": coverage.inner_messages,
-        "problems": [problem.as_json() for problem in coverage.problems],
-        "notes": list(coverage.notes),
-    }
 
 
 def answer_of(store: StoreReader, message: MessageExt) -> QueryResult:

@@ -13,14 +13,15 @@ chain that would keep the broker in an endless loop is cut off after as many ste
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from threading import Lock
 
 from reput.core.index.reader import IndexFileReader
 from reput.core.log.ends import recovered_end
 from reput.core.log.files import CommitLogFile
-from reput.core.log.reader import CommitLogReader
-from reput.core.query.answers import QueryMessageResult, QueryOffsetResult
+from reput.core.query.answers import IndexQuestion, QueryMessageResult, QueryOffsetResult
 from reput.core.store.store_reader import StoreReader
 from reput.errors import MessageNotFoundError, UsageError
 from reput.format.commit_log import (
@@ -55,10 +56,6 @@ _DECODED = {
 _MAX_PORT = 65535
 # DefaultMessageStore.queryMessage makes at most three passes.
 _PASSES = 3
-
-
-ANY_OFFSET = (1 << 63) - 1
-"""Greater than every physical offset."""
 
 
 class UnreadableError(ValueError):
@@ -96,21 +93,19 @@ class KnownEnd:
 
 
 class BrokerView:
-    """Reads single messages of a log by physical offset, as a broker would read the messages.
+    """Answers from a store as its broker would, and reads single messages of its log by physical offset.
 
     The end of the log and the last read bytes are remembered until `begin` is called.
     """
 
     def __init__(
         self,
-        log: CommitLogReader,
+        store: StoreReader,
         shared_end: KnownEnd | None = None,
-        *,
-        whole_records: bool = False,
     ) -> None:
-        """View a log as a broker does. For `whole_records` see `recovered_end`."""
-        self._log, self._shared_end = log, shared_end or KnownEnd()
-        self._whole_records = whole_records
+        """View a store as a broker does. All readers of the store share `shared_end`."""
+        self._store, self._log = store, store.commit_log
+        self._shared_end = shared_end or KnownEnd()
         self._end: int | None = None
         self._last_read: tuple[int, bytes] = (-1, b"")
         self._effort: Effort | None = None
@@ -149,7 +144,7 @@ class BrokerView:
                 file in files for file in now if file.end > floor and file.start < end
             )
             start = max(floor, end) if has_same_files else floor
-            end = recovered_end(self._log, start, whole_records=self._whole_records)
+            end = recovered_end(self._log, start, whole_records=self._store.config.check_record_crc)
             self._shared_end.state = now, end
         return end
 
@@ -236,6 +231,114 @@ class BrokerView:
             self._last_read = physical_offset, data
         return data if len(data) == length else data[:length]
 
+    def query_offset(
+        self, question: IndexQuestion, effort: Effort | None = None
+    ) -> QueryOffsetResult:
+        """Answer as IndexService.queryOffset does.
+
+        Raises EffortError, and UsageError where the broker throws (a negative `max_num`).
+        """
+        topic, key, max_num, begin, end, before = question
+        if max_num < 0:
+            raise UsageError(f"max_num must be at least 0, not {max_num}", arguments=["max_num"])
+        max_num = min(max_num, self._store.config.max_query_messages)
+        target_hash = key_hash(index_key(topic, key))
+        offsets: list[int] = []
+        last: IndexHeader | None = None
+        for file in reversed(self._store.index.current()):
+            if effort is not None:
+                effort.spend()
+            header = file.header()
+            last = last or header
+            if is_time_matched(header, begin, end) and header.begin_physical_offset < before:
+                selected = _selected(file, header, target_hash, begin, end, effort)
+                earlier = (offset for offset in selected if offset < before)
+                offsets += islice(earlier, max_num - len(offsets))
+            # Older files cannot contain newer messages unless a clock was set back. The broker stops here even then.
+            if header.begin_timestamp < begin or len(offsets) >= max_num:
+                break
+        if last is None:
+            return QueryOffsetResult(())
+        return QueryOffsetResult(tuple(offsets), last.end_timestamp, last.end_physical_offset)
+
+    def query_message(
+        self, question: IndexQuestion, effort: Effort | None = None
+    ) -> QueryMessageResult:
+        """Return the messages to which the index leads, including hash collisions (DefaultMessageStore.queryMessage).
+
+        Raises StoreAccessError, EffortError, and UsageError where the broker throws.
+        """
+        self.begin(effort)
+        answer = QueryMessageResult(())
+        for _ in range(_PASSES):
+            found = self.query_offset(question, effort)
+            if not found.physical_offsets:
+                break
+            handed_out, size_bytes, end = self._hand_out(
+                sorted(found.physical_offsets), question.end
+            )
+            answer = QueryMessageResult(
+                answer.physical_offsets + tuple(handed_out),
+                found.index_last_update_timestamp,
+                found.index_last_update_physical_offset,
+            )
+            if size_bytes > 0 or end < question.begin:
+                break
+            question = question._replace(end=end)
+        return answer
+
+    def query_records(
+        self, question: IndexQuestion, max_bytes: int, effort: Effort | None = None
+    ) -> tuple[QueryMessageResult, list[bytes], bool]:
+        """Return the stored records of the messages that `query_message` finds. Expired records are skipped.
+
+        If all records together exceed `max_bytes`, only the newest records are returned, but at least one. The last
+        value of the result states whether records were omitted for this reason. Raises CorruptMessageError, and the
+        errors of `query_message`.
+        """
+        found = self.query_message(question, effort)
+        records, budget_bytes = list[bytes](), max_bytes
+        for offset in reversed(found.physical_offsets):
+            with suppress(MessageNotFoundError):
+                records.append(self.record(offset))
+                budget_bytes -= len(records[-1])
+                if budget_bytes < 0 and len(records) > 1:
+                    return found, records[-2::-1], True
+        return found, records[::-1], False
+
+    def quick_records(
+        self, question: IndexQuestion, max_bytes: int, most_steps: int
+    ) -> tuple[QueryMessageResult, list[bytes], bool] | None:
+        """Return the answer of `query_records`; None if it takes more than `most_steps` steps."""
+        try:
+            return self.query_records(question, max_bytes, Effort(most_steps))
+        except EffortError:
+            return None
+
+    def _hand_out(self, offsets: list[int], end: int) -> tuple[list[int], int, int]:
+        """Read the messages that one pass of the loop in `DefaultMessageStore.queryMessage` has found.
+
+        Return the offsets of messages that belong to the answer, their total size, and the end of the time window for
+        the next pass.
+        """
+        handed_out, size_bytes = [], 0
+        for number, offset in enumerate(offsets):
+            try:
+                if number == 0:
+                    timestamp = self.store_timestamp(offset)
+                    if timestamp is None:
+                        # `lookMessageByOffset` returns null here. The broker's loop catches the NullPointerException,
+                        # and continues with the next offset.
+                        continue
+                    end = timestamp
+                size = self.message_size(offset)
+            except UnreadableError:
+                continue
+            if size is not None:
+                handed_out.append(offset)
+                size_bytes += size
+        return handed_out, size_bytes, end
+
 
 def _decoded_timestamp(data: bytes) -> int | None:
     """Return the STORETIMESTAMP of a message if MessageDecoder.decode could read the message from these bytes."""
@@ -263,41 +366,6 @@ def _decode(data: bytes) -> int | None:
     return timestamp if properties_at + PROPERTIES.size + properties_bytes <= len(data) else None
 
 
-def query_offset(
-    store: StoreReader,
-    topic: str,
-    key: str,
-    max_num: int,
-    begin: int,
-    end: int,
-    effort: Effort | None = None,
-    before: int = ANY_OFFSET,
-) -> QueryOffsetResult:
-    """Answer as IndexService.queryOffset does. Items of messages at the physical offset `before` or later are skipped.
-
-    Raises EffortError, and UsageError where the broker throws (a negative `max_num`).
-    """
-    if max_num < 0:
-        raise UsageError(f"max_num must be at least 0, not {max_num}", arguments=["max_num"])
-    max_num = min(max_num, store.config.max_query_messages)
-    target_hash = key_hash(index_key(topic, key))
-    offsets: list[int] = []
-    last: IndexHeader | None = None
-    for file in reversed(store.index.current()):
-        if effort is not None:
-            effort.spend()
-        header = file.header()
-        last = last or header
-        if is_time_matched(header, begin, end) and header.begin_physical_offset < before:
-            _select(file, header, target_hash, max_num, begin, end, offsets, effort, before)
-        # Older files cannot contain newer messages unless a clock was set back. The broker stops here even then.
-        if header.begin_timestamp < begin or len(offsets) >= max_num:
-            break
-    if last is None:
-        return QueryOffsetResult(())
-    return QueryOffsetResult(tuple(offsets), last.end_timestamp, last.end_physical_offset)
-
-
 def is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
     """Return whether a file's times overlap the window (IndexFile.isTimeMatched)."""
     first, last = header.begin_timestamp, header.end_timestamp
@@ -313,127 +381,35 @@ def select_physical_offsets(
 
     In RocketMQ: timeMatched.
     """
-    offsets: list[int] = []
-    _select(file, file.header(), target_hash, max_num, begin, end, offsets, None, ANY_OFFSET)
-    return offsets
+    selected = _selected(file, file.header(), target_hash, begin, end)
+    return list(islice(selected, max(max_num, 0)))
 
 
-def _select(
+def _selected(
     file: IndexFileReader,
     header: IndexHeader,
     target_hash: int,
-    max_num: int,
     begin: int,
     end: int,
-    offsets: list[int],
-    effort: Effort | None,
-    before: int,
-) -> None:
-    """Append to `offsets` what IndexFile.selectPhyOffset finds: the physical offsets of a hash in the time window."""
+    effort: Effort | None = None,
+) -> Iterator[int]:
+    """Yield what IndexFile.selectPhyOffset finds: the physical offsets of a hash in the time window."""
     item, count = file.slot(target_hash % file.hash_slots), header.next_item
     if not 0 < item <= count or count <= 1:
         return
     # A damaged chain may be a circle, so the steps are counted.
     for _ in range(count):
-        if len(offsets) >= max_num or item >= file.index_items:
+        if item >= file.index_items:
             return
         if effort is not None:
             effort.spend()
-        found_hash, offset, time_diff_s, previous = file.item(item)
+        item_hash, offset, time_diff_s, previous = file.item(item)
         if time_diff_s < 0:
             return
         # The broker knows times only in whole seconds after the file's begin timestamp.
         timestamp = wrap_int64(header.begin_timestamp + time_diff_s * 1000)
-        if found_hash == target_hash and begin <= timestamp <= end and offset < before:
-            offsets.append(offset)
+        if item_hash == target_hash and begin <= timestamp <= end:
+            yield offset
         if not 0 < previous <= count or previous == item or timestamp < begin:
             return
         item = previous
-
-
-def query_message(
-    store: StoreReader,
-    view: BrokerView,
-    topic: str,
-    key: str,
-    max_num: int,
-    begin: int,
-    end: int,
-    effort: Effort | None = None,
-    before: int = ANY_OFFSET,
-) -> QueryMessageResult:
-    """Return the messages to which the index leads, including hash collisions (DefaultMessageStore.queryMessage).
-
-    Messages at the physical offset `before` or later are skipped.
-
-    Raises StoreAccessError, EffortError, and UsageError where the broker throws.
-    """
-    view.begin(effort)
-    answer = QueryMessageResult(())
-    for _ in range(_PASSES):
-        found = query_offset(store, topic, key, max_num, begin, end, effort, before)
-        if not found.physical_offsets:
-            break
-        handed_out, size_bytes, end = _read(view, sorted(found.physical_offsets), end)
-        answer = QueryMessageResult(
-            answer.physical_offsets + tuple(handed_out),
-            found.index_last_update_timestamp,
-            found.index_last_update_physical_offset,
-        )
-        if size_bytes > 0 or end < begin:
-            break
-    return answer
-
-
-def query_records(
-    store: StoreReader,
-    view: BrokerView,
-    topic: str,
-    key: str,
-    max_num: int,
-    begin: int,
-    end: int,
-    max_bytes: int,
-    effort: Effort | None = None,
-    before: int = ANY_OFFSET,
-) -> tuple[QueryMessageResult, list[bytes], bool]:
-    """Return the stored records of the messages that `query_message` finds. Expired records are skipped.
-
-    If all records together exceed `max_bytes`, only the newest records are returned, but at least one. The last value
-    of the result states whether records were omitted for this reason. Raises CorruptMessageError, and the errors of
-    `query_message`.
-    """
-    found = query_message(store, view, topic, key, max_num, begin, end, effort, before)
-    records, budget_bytes = list[bytes](), max_bytes
-    for offset in reversed(found.physical_offsets):
-        with suppress(MessageNotFoundError):
-            records.append(view.record(offset))
-            budget_bytes -= len(records[-1])
-            if budget_bytes < 0 and len(records) > 1:
-                return found, records[-2::-1], True
-    return found, records[::-1], False
-
-
-def _read(view: BrokerView, offsets: list[int], end: int) -> tuple[list[int], int, int]:
-    """Read the messages that one pass of the loop in `DefaultMessageStore.queryMessage` has found.
-
-    Return the offsets of messages that belong to the answer, their total size, and the end of the time window for the
-    next pass.
-    """
-    handed_out, size_bytes = [], 0
-    for number, offset in enumerate(offsets):
-        try:
-            if number == 0:
-                timestamp = view.store_timestamp(offset)
-                if timestamp is None:
-                    # `lookMessageByOffset` returns null here. The broker's loop catches the NullPointerException, and
-                    # continues with the next offset.
-                    continue
-                end = timestamp
-            size = view.message_size(offset)
-        except UnreadableError:
-            continue
-        if size is not None:
-            handed_out.append(offset)
-            size_bytes += size
-    return handed_out, size_bytes, end

@@ -16,6 +16,7 @@ subtracts: what was asked, minus what is proven. A reader that forgets to report
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -301,6 +302,21 @@ def within_range(damage: Iterable[Finding], answered: OffsetRange) -> list[Findi
         if lost.start < answered.stop and answered.start < _bytes_of(lost).stop
     }
     return sorted(inside, key=lambda lost: lost.start, reverse=True)
+
+
+def further_findings(findings: Iterable[Finding], named: Sequence[Finding]) -> list[Finding]:
+    """Return the findings whose bytes, or whose place outside the log, no finding of `named` names."""
+    places = {(lost.kind, lost.file) for lost in named}
+    parts = [part for lost in named if (part := bytes_of(lost)) is not None]
+    ranges = OffsetRange.merged(sorted(parts))
+
+    def is_named(lost: Finding) -> bool:
+        if (part := bytes_of(lost)) is None:
+            return (lost.kind, lost.file) in places
+        number = bisect_right(ranges, part.start, key=lambda each: each.start) - 1
+        return number >= 0 and part.stop <= ranges[number].stop
+
+    return [lost for lost in findings if not is_named(lost)]
 
 
 def bytes_of(lost: Finding) -> OffsetRange | None:

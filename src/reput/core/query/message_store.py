@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from os import PathLike
-from typing import Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
 from reput.base import Finding, Time, checked, milliseconds, optional_milliseconds
 from reput.core.log.record import LocatedRecord
 from reput.core.query.answers import (
+    ANY_OFFSET,
+    IndexQuestion,
     PulledBody,
     PulledRecords,
     PullResult,
@@ -23,16 +26,6 @@ from reput.core.query.answers import (
     UnreadableMessages,
     answer_of,
     coverage_of_id,
-)
-from reput.core.query.compat import (
-    ANY_OFFSET,
-    BrokerView,
-    Effort,
-    EffortError,
-    KnownEnd,
-    query_message,
-    query_offset,
-    query_records,
 )
 from reput.core.query.evidence import joined
 from reput.core.query.pull import Pulled, QueuePlace, get_by_queue, pull, queue_times
@@ -68,6 +61,9 @@ from reput.format.properties import (
     TIMER_TOPIC,
     lite_topic_of,
 )
+
+if TYPE_CHECKING:
+    from reput.core.query.compat import BrokerView, KnownEnd
 
 # Topics in which a broker keeps messages of other topics, and why a message is there. `notes_on` quotes the reason.
 _REASONS = {
@@ -118,12 +114,17 @@ class MessageStore(StoreReader):
         """Open a store. All readers of a store share `known_end`."""
         super().__init__(path, **settings)
         self._planner = self.key_planner()
-        self._view = BrokerView(
-            self.commit_log, known_end, whole_records=self.config.check_record_crc
-        )
+        self._known_end = known_end
         self._ends = QueueEnds(self)
         self._hashed_topics = HashedTopics()
         self._batch_topics = BatchTopics(self.path, self.storage, self.log_storage)
+
+    @cached_property
+    def _view(self) -> BrokerView:
+        # Few callers ask what a broker would answer.
+        from reput.core.query.compat import BrokerView
+
+        return BrokerView(self, self._known_end)
 
     @checked
     def get(self, physical_offset: int) -> MessageExt:
@@ -395,16 +396,15 @@ class MessageStore(StoreReader):
         See `reput.core.query.compat`. Raises StoreAccessError, and UsageError where the broker throws.
         """
         self.check_open()
-        return query_offset(self, topic, key, max_num, begin, end)
+        return self._view.query_offset(IndexQuestion(topic, key, max_num, begin, end))
 
     @checked
     def query_message(
         self, topic: str, key: str, max_num: int, begin: int, end: int
     ) -> QueryMessageResult:
         """Return the answer of the broker's DefaultMessageStore.queryMessage, collisions included."""
-        return self._retry_after_expiry(
-            lambda: query_message(self, self._view, topic, key, max_num, begin, end)
-        )
+        question = IndexQuestion(topic, key, max_num, begin, end)
+        return self._retry_after_expiry(lambda: self._view.query_message(question))
 
     @checked
     def query_records(
@@ -417,10 +417,8 @@ class MessageStore(StoreReader):
         the newest records are returned, but at least one. The last value of the result states whether records were
         omitted for this reason. Raises CorruptMessageError, and the errors of `query_message`.
         """
-        arguments = topic, key, max_num, begin, end, max_bytes
-        return self._retry_after_expiry(
-            lambda: query_records(self, self._view, *arguments, before=before)
-        )
+        question = IndexQuestion(topic, key, max_num, begin, end, before)
+        return self._retry_after_expiry(lambda: self._view.query_records(question, max_bytes))
 
     def quick_query(
         self, topic: str, key: str, max_num: int, begin: int, end: int, max_bytes: int,
@@ -431,13 +429,10 @@ class MessageStore(StoreReader):
         It takes longer with many IndexFiles, a frequent key or large messages. It also takes longer if another process
         has written to the log since its end was last searched for.
         """
-        arguments, effort = (topic, key, max_num, begin, end, max_bytes), Effort(_QUICK_STEPS)
-        try:
-            return self._retry_after_expiry(
-                lambda: query_records(self, self._view, *arguments, effort, before)
-            )
-        except EffortError:
-            return None
+        question = IndexQuestion(topic, key, max_num, begin, end, before)
+        return self._retry_after_expiry(
+            lambda: self._view.quick_records(question, max_bytes, _QUICK_STEPS)
+        )
 
     def broker_end(self) -> int:
         """Return the offset at which a broker that starts now would end the log.

@@ -22,7 +22,7 @@ from reput.core.log.files import CommitLogFile
 from reput.core.log.known_file import KnownFile, StatedOffsets, TimedPiece
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.reader import CommitLogReader
-from reput.core.query.evidence import Coverage, Evidence, Question, bytes_of
+from reput.core.query.evidence import Coverage, Evidence, Question, bytes_of, further_findings
 from reput.core.query.queue_ends import lost_light_queue
 from reput.core.queues.kinds import is_light
 from reput.core.queues.queue_index import LostEntriesError, QueueReader
@@ -70,6 +70,27 @@ class WindowEvidence:
         self._topic = topic
         self._facts: dict[CommitLogFile, KnownFile | None] = {}
         self.notes: tuple[str, ...] = ()
+
+    def coverage(
+        self, searched: OffsetRange, question: Question, problems: Sequence[Finding] = ()
+    ) -> Coverage:
+        """Return the coverage of an answer that was read from all of the queues.
+
+        Args:
+            searched: The searched range of the log.
+            question: What was asked in this range.
+            problems: What could not be read in the queues.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        evidence = Evidence(self._log.source.name)
+        self.add_to(evidence, searched)
+        placed = [_placed(self._log, problem) for problem in problems]
+        # Readers of a queue know more about it. A scan of the log knows whole ranges that cannot be read.
+        of_queues = [problem for problem in placed if problem.physical_offset is None]
+        evidence.damage = further_findings(evidence.damage, of_queues)
+        evidence.damage += further_findings(placed, evidence.damage)
+        return evidence.coverage(searched, notes=self.notes, question=question)
 
     def add_to(self, evidence: Evidence, within: OffsetRange) -> None:
         """Report the evidence of the queues, and what withdraws it, in a range of the log.
@@ -249,37 +270,6 @@ class WindowEvidence:
         if last >= most and not has_later and not is_searched:
             detail = f"the log has queue offset {last}, but its entries end at {most - 1}"
             yield Finding(Kind.MISSING_QUEUE_ENTRY, queue.folder, detail)
-
-
-def window_coverage(
-    store: MessageStore,
-    topic: str,
-    times: tuple[int | None, int | None],
-    within: tuple[int | None, int | None],
-    problems: Sequence[Finding],
-) -> Coverage:
-    """Return the coverage of an answer that was read from all queues of a topic.
-
-    Args:
-        store: The store.
-        topic: The topic.
-        times: Store times (ms, inclusive), or None.
-        within: The searched range of the log; None for its beginning and its end.
-        problems: What could not be read in the queues.
-
-    Raises StoreAccessError, StoreChangedError.
-    """
-    log, (start, stop) = store.commit_log, within
-    log.refresh()
-    searched = OffsetRange(
-        log.min_offset if start is None else start, log.files_end if stop is None else stop
-    )
-    window = WindowEvidence(store, lambda name, _: name == topic, *times, topic=topic)
-    evidence = Evidence(log.source.name)
-    evidence.damage += [_placed(log, problem) for problem in problems]
-    window.add_to(evidence, searched)
-    question = Question((), frozenset({topic}), *times)
-    return evidence.coverage(searched, notes=window.notes, question=question)
 
 
 def _placed(log: CommitLogReader, problem: Finding) -> Finding:

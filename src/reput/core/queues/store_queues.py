@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from reput.base import Closing, StoreConfig
 from reput.core.log.reader import CommitLogReader
@@ -228,38 +228,3 @@ class JoinedQueues:
         """Close all files. Queues that are requested later are opened again."""
         for part in self._parts:
             part.close()
-
-
-class KnownOffset(NamedTuple):
-    """The greatest physical offset in a store's queues, and whether the queues state that they have all entries before.
-
-    ConsumeQueues show where their newest record ends. Batch queues show where their newest record begins. A database
-    states the offset up to which it has entries. The offset is -1 if the store has no queue files, and 0 for a database
-    without entries.
-    """
-
-    physical_offset: int
-    is_stated: bool = False
-
-
-def known_offset(store: str | PathLike[str]) -> KnownOffset:
-    """Return the greatest physical offset in the queues of a store. The recovery of a 5.x broker uses it.
-
-    Mirrors `ConsumeQueueStoreInterface.getMaxPhyOffsetInConsumeQueue` (tag rocketmq-all-5.3.3). Queues whose last
-    entry cannot be read are ignored. If a store has queues in files and in RocksDB, a broker takes those in files
-    (`combineAssignOffsetCQType`).
-
-    Raises StoreAccessError, and for queues in RocksDB also FormatError and MissingExtraError.
-    """
-    path = fspath(store)
-    in_files = FILE_FORM.end(path)
-    if in_files < 0 and (stated := stated_offset(path)) is not None:
-        return KnownOffset(stated, True)
-    further = (form.end(path) for form in queue_forms(path) if not form.states_end)
-    return KnownOffset(max((in_files, *further)))
-
-
-def stated_offset(store: str | PathLike[str]) -> int | None:
-    """Return the offset that queues in RocksDB state; None without such queues. Raises as `known_offset` does."""
-    path = fspath(store)
-    return next((form.end(path) for form in queue_forms(path) if form.states_end), None)

@@ -66,7 +66,10 @@ BatchSizeOf = Callable[[int], int]
 
 
 class EntryFilesWriter:
-    """The files of one queue, created when they are written to. Entries are numbered from the queue's beginning."""
+    """The files of one queue, created when they are written to. Entries are numbered from the queue's beginning.
+
+    position  number of the next entry, in batch queues its queue offset; None before the first entry
+    """
 
     def __init__(
         self,
@@ -74,21 +77,27 @@ class EntryFilesWriter:
         kind: QueueKind,
         file_bytes: int,
         disk: Disk | None = None,
-        flushed: int = 0,
+        position: int | None = None,
     ) -> None:
-        """Prepare to write files. Entries before number `flushed` are already durable."""
+        """Prepare to write files. The existing entries are already durable."""
         self._folder, self._kind, self._file_bytes = folder, kind, file_bytes
+        self.position = position
         self._entry_bytes = kind.entry_bytes
         self._file_entries = file_bytes // kind.entry_bytes
         self._files: dict[int, PooledWriter] = {}
         self._disk = disk or Disk()
         self._has_new_files = False
-        self._flushed = flushed
+        self._flushed = self.count
         # Number and identity (device and inode) of the newest file, open or closed. If the file at its path has another
         # identity later, another process has replaced the file.
         self._newest: tuple[int, Identity] | None = None
         # Files written since the last call of `check_in_place`, open or closed.
         self._unchecked: dict[int, Identity] = {}
+
+    @property
+    def count(self) -> int:
+        """Return the number that the next entry gets in the queue's files."""
+        return self.position or 0
 
     def write(self, entries: memoryview, number: int) -> None:
         """Write entries, the first one as entry `number` of the queue. Raises StoreAccessError, StoreFailedError."""
@@ -142,13 +151,13 @@ class EntryFilesWriter:
         self._flushed, self._newest = 0, None
         self._unchecked.clear()
 
-    def is_due(self, count: int, least_pages: int) -> bool:
-        """Return whether the first `count` entries should be flushed.
+    def is_due(self, least_pages: int) -> bool:
+        """Return whether the entries should be flushed.
 
         They should if at least `least_pages` of their pages are dirty, or if a full file has dirty pages. If
         `least_pages` is 0, any dirty byte is enough. Mirrors `ConsumeQueue.flush`.
         """
-        flushed, written = self._flushed * self._entry_bytes, count * self._entry_bytes
+        flushed, written = self._flushed * self._entry_bytes, self.count * self._entry_bytes
         return least_pages == 0 or MappedWriter.is_worth_a_flush(
             flushed, written, least_pages, self._file_bytes
         )
@@ -158,13 +167,14 @@ class EntryFilesWriter:
         for file in list(self._files.values()):
             file.start_writeback()
 
-    def sync(self, count: int) -> None:
-        """Make the first `count` entries and the names of their files durable. Only the last file stays open.
+    def sync(self) -> None:
+        """Make the entries and the names of their files durable. Only the last file stays open.
 
         Another thread may append meanwhile, because it writes only to the last file. Raises StoreAccessError,
         StoreFailedError.
         """
-        files, has_new_names = self._files.copy(), self._has_new_files
+        # Entries that are appended from now on may not be durable afterwards, so count first.
+        count, files, has_new_names = self.count, self._files.copy(), self._has_new_files
         # Clear the flag before the syncs, because a file that is created during the syncs sets it again.
         if has_new_names:
             self._has_new_files = False
@@ -180,7 +190,7 @@ class EntryFilesWriter:
                 self._disk.sync_folder(folder)
         self._flushed = count
 
-    def close(self, sync: bool) -> None:
+    def close(self, sync: bool = False) -> None:
         """Close the files. A later write opens them again."""
         for file in self._files.values():
             if sync:
@@ -189,25 +199,16 @@ class EntryFilesWriter:
         self._files.clear()
 
 
-class QueueWriter:
+class QueueWriter(EntryFilesWriter):
     """The common part of writers of queues in files.
 
-    position             queue offset of the next message; None before the first entry
     max_physical_offset  physical offset at which the last entry's message ends (in batch queues: begins); -1 without
                          entries
 
     In RocketMQ: maxPhysicOffset, getMaxPhysicOffset.
     """
 
-    def __init__(
-        self, files: EntryFilesWriter, position: int | None, max_physical_offset: int
-    ) -> None:
-        self._files, self.position, self.max_physical_offset = files, position, max_physical_offset
-
-    @property
-    def count(self) -> int:
-        """Return the number that the next entry gets in the queue's files."""
-        return self.position or 0
+    max_physical_offset = -1
 
     def append(
         self,
@@ -229,26 +230,6 @@ class QueueWriter:
             StoreAccessError: a file cannot be written.
         """
         raise NotImplementedError
-
-    def is_due(self, least_pages: int) -> bool:
-        """See `EntryFilesWriter.is_due`."""
-        return self._files.is_due(self.count, least_pages)
-
-    def start_writeback(self) -> None:
-        """Make the system start writing dirty pages."""
-        self._files.start_writeback()
-
-    def check_in_place(self) -> None:
-        """See `EntryFilesWriter.check_in_place`. Raises StoreFailedError, StoreAccessError."""
-        self._files.check_in_place()
-
-    def sync(self) -> None:
-        """See `EntryFilesWriter.sync`. Raises StoreAccessError."""
-        self._files.sync(self.count)
-
-    def close(self, sync: bool) -> None:
-        """Close the files. A later append opens them again."""
-        self._files.close(sync)
 
 
 class ConsumeQueueWriter(QueueWriter):
@@ -273,8 +254,8 @@ class ConsumeQueueWriter(QueueWriter):
         is_expired: bool = False,
     ) -> None:
         file_bytes = queue_entries * CONSUME_QUEUE.entry_bytes
-        files = EntryFilesWriter(folder, CONSUME_QUEUE, file_bytes, disk, position or 0)
-        super().__init__(files, position, max_physical_offset)
+        super().__init__(folder, CONSUME_QUEUE, file_bytes, disk, position)
+        self.max_physical_offset = max_physical_offset
         self._queue_entries, self._is_expired = queue_entries, is_expired
         self.blanks = 0
         self.refused_bytes = -1 if is_light(folder.parent.name) else 0
@@ -319,7 +300,7 @@ class ConsumeQueueWriter(QueueWriter):
         if refused and self.position is not None and self.position % self._queue_entries == 0:
             # The broker creates the next file before it checks the entry, so the file exists even if the entry is
             # refused.
-            self._files.make(self.position)
+            self.make(self.position)
         return int(count)
 
     def extend(
@@ -339,7 +320,7 @@ class ConsumeQueueWriter(QueueWriter):
         if self.position is None:
             # As in `append`.
             self._fill_pre_blank(begin % self._queue_entries, begin)
-        self._files.write(entries.data.cast("B"), begin)
+        self.write(entries.data.cast("B"), begin)
         self.position, self.max_physical_offset = begin + len(entries), max_physical_offset
 
     def _write(
@@ -357,18 +338,18 @@ class ConsumeQueueWriter(QueueWriter):
         for first, stop in zip(starts, [*starts[1:], len(numbers)], strict=True):
             number = int(numbers[first])
             self._fill_pre_blank(number - begin, number)
-            self._files.write(entries[first:stop].data.cast("B"), number)
+            self.write(entries[first:stop].data.cast("B"), number)
             begin = number + stop - first
 
     def _begin_anew(self) -> None:
-        self._files.delete_all()
+        self.delete_all()
         self.position, self.max_physical_offset = None, -1
 
     def _fill_pre_blank(self, count: int, until: int) -> None:
         """Write `count` pre-blank entries directly before position `until` of the queue."""
         for begin in range(until - count, until, _MOST_BLANKS):
             part = min(_MOST_BLANKS, until - begin)
-            self._files.write(memoryview(encode_entry(PRE_BLANK) * part), begin)
+            self.write(memoryview(encode_entry(PRE_BLANK) * part), begin)
 
 
 def write_expired_queue(
@@ -423,9 +404,9 @@ class BatchQueueWriter(QueueWriter):
         max_physical_offset: int = -1,
         disk: Disk | None = None,
     ) -> None:
-        files = EntryFilesWriter(folder, BATCH_QUEUE, file_bytes, disk, count)
-        super().__init__(files, position, max_physical_offset)
         self._batch_size_of, self._count = batch_size_of, count
+        super().__init__(folder, BATCH_QUEUE, file_bytes, disk, position)
+        self.max_physical_offset = max_physical_offset
 
     @property
     def count(self) -> int:
@@ -455,24 +436,25 @@ class BatchQueueWriter(QueueWriter):
             entry = batch_entry(ConsumeQueueEntry(at, size, code), timestamp, base, count)
             entries += encode_batch_entry(entry)
             last, position = at, entry.stop
-        self._files.write(memoryview(entries), self.count)
+        self.write(memoryview(entries), self.count)
         # The entries are counted only after the write, because a failed append is tried again.
         written = len(entries) // BATCH_QUEUE.entry_bytes
         self._count, self.position, self.max_physical_offset = self._count + written, position, last
         return written
 
 
-class ExtensionWriter:
+class ExtensionWriter(EntryFilesWriter):
     """A writer of units in the extension files of one queue. Each file has its full size from the beginning.
 
     position  lowest byte offset at which the next unit can begin
     """
 
+    position: int
+
     def __init__(
         self, folder: Path, file_bytes: int, position: int = 0, disk: Disk | None = None
     ) -> None:
-        self._file_bytes, self.position = file_bytes, position
-        self._files = EntryFilesWriter(folder, EXTENSION, file_bytes, disk, position)
+        super().__init__(folder, EXTENSION, file_bytes, disk, position)
         self._buffer = bytearray()
 
     def put(self, unit: ExtensionUnit) -> int | None:
@@ -509,13 +491,5 @@ class ExtensionWriter:
         """Write the buffer. Raises StoreAccessError."""
         if self._buffer:
             with memoryview(bytes(self._buffer)) as data:
-                self._files.write(data, self.position - len(data))
+                self.write(data, self.position - len(data))
             self._buffer.clear()
-
-    def sync(self) -> None:
-        """Make the units durable. Raises StoreAccessError."""
-        self._files.sync(self.position)
-
-    def close(self) -> None:
-        """Close the files. If further units are written, the files are opened again."""
-        self._files.close(sync=False)

@@ -15,14 +15,13 @@ from typing import TypedDict
 from reput.base import Closing, Finding, StoreConfig, checked, late
 from reput.core.index.forms import IndexOf, open_index
 from reput.core.index.plan import Planner
+from reput.core.index.proofs import Judge
 from reput.core.index.set_reader import IndexFileSetReader
 from reput.core.index.trust import RecallingJudge
-from reput.core.index.verdict import Judge
 from reput.core.log.known_ranges import KnownRanges
 from reput.core.log.log_topics import LogQueues, LogTopics
-from reput.core.log.paths import find_store
 from reput.core.log.reader import CommitLogReader
-from reput.core.log.sources import StoreLog
+from reput.core.log.sources import StoreLog, find_store
 from reput.core.log.walk import lost_before
 from reput.core.queues.queue_index import QueueIndex
 from reput.core.queues.store_queues import open_queues
@@ -49,6 +48,8 @@ _SEPARATOR = PROPERTY_SEPARATOR.encode()
 # Only archives, and stores joined with theirs, load these.
 _continued_queues = late("reput.wings.archive.joined_queues", "ContinuedQueues")
 _may_have_replaced_ids = late("reput.wings.archive.key_search", "may_have_replaced_ids")
+# Few readers ask for the items of tags.
+_index_tags_from = late("reput.engine.writer.tag_items", "index_tags_from")
 _SAMPLED_TOPICS = (
     "The topics of the log are spot-checked: topics without ConsumeQueues were looked for in samples of the log. "
     "`reput prove` finds all of them."
@@ -289,10 +290,11 @@ class StoreReader(Closing):
         """
         if self.config.index_tags_from is not None:
             return self.config.index_tags_from
-        from reput.core.store.tag_items import index_tags_from
-
         config = with_version(self.config, self._facts().parts)
-        return index_tags_from(self.index, self.commit_log, is_since_5_4=config.is_since_5_4)
+        tags_from: int | None = _index_tags_from()(
+            self.index, self.commit_log, is_since_5_4=config.is_since_5_4
+        )
+        return tags_from
 
     def checkpoint(self) -> Checkpoint:
         """Return the broker's last checkpoint; zeros if the file is missing. Raises StoreAccessError."""

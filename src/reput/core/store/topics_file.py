@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from reput.base import late
 from reput.core.queues.folders import is_database
 from reput.errors import MissingExtraError, StoreError
 from reput.format.file_names import (
@@ -29,6 +30,8 @@ from reput.io import LOCAL, RocksFolder, Storage, Watch
 
 TOPICS_PATH = os.path.join(CONFIG_FOLDER, TOPICS_FILE)
 _BATCH_TYPE = "BatchCQ"
+# Only archives, and stores joined with theirs, load this.
+_archived_batch_topics = late("reput.wings.archive.log_files", "archived_batch_topics")
 
 _Databases = tuple[tuple[str, str, bytes], ...]
 TOPIC_DATABASES: _Databases = (
@@ -150,10 +153,7 @@ class BatchTopics:
         """Return the names of the batch topics at present. Raises StoreAccessError."""
         archived: frozenset[str] = frozenset()
         if self._archived is not None:
-            # Import this here, because it loads pyarrow.
-            from reput.core.log.archived import archived_batch_topics
-
-            archived = archived_batch_topics(self._archived)
+            archived = _archived_batch_topics()(self._archived)
             if self._archived.is_archive:
                 return archived  # The manifest lists these topics, so no request is needed.
         is_changed = False

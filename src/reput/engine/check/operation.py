@@ -25,11 +25,10 @@ from reput.base import (
     printable,
     silent,
 )
-from reput.core import log_bytes
 from reput.engine.check.checking.checked_store import Unread
 from reput.engine.check.local_copy import local_copy
 from reput.engine.check.run import CHECK_SCHEMA, check_store, warm_up
-from reput.engine.stores import Chosen, opened_runner, takes_stores
+from reput.engine.stores import Chosen, log_bytes, opened_runner, takes_stores
 from reput.errors import FormatError, MissingExtraError
 from reput.io import Location
 

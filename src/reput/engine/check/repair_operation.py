@@ -8,7 +8,6 @@ from os import PathLike, fspath
 from typing import Any
 
 from reput.base import Progress, Report, StoreConfig, checked, format_size, printable, silent
-from reput.core import log_bytes
 from reput.engine.check.repairing import driver
 from reput.engine.check.repairing.driver import (
     check_repairable,
@@ -18,7 +17,7 @@ from reput.engine.check.repairing.driver import (
 )
 from reput.engine.check.repairing.plan import Plan, Remaining
 from reput.engine.check.run import warm_up
-from reput.engine.stores import Chosen, opened_runner
+from reput.engine.stores import Chosen, log_bytes, opened_runner
 
 REPAIR_SCHEMA = "reput-repair/1"
 """Version of the JSON form (docs/repair.md). The number is raised with every incompatible change."""

@@ -15,6 +15,7 @@ compared after all. Messages with a missing item become gaps in the file's cover
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -46,6 +47,8 @@ from reput.core import (
 )
 from reput.engine.compare.columns import Column, key_pairs
 from reput.errors import StoreNotFoundError
+from reput.format.dtypes import RawEntries, item_hashes, item_offsets
+from reput.format.index_file import IndexHeader
 from reput.io import Stamp
 from reput.kernels.index_proof import (
     check_items,
@@ -67,7 +70,58 @@ _MOST_LEAST = 1 << 40
 _MOST_LOST = 1 << 10
 _TIMED_ITEMS = 1 << 6
 _MOST_LINES = 8
-_OFFSET_MAX = 2**63 - 1
+# Number of items to read on either side of an item, to find all items of its message. The items of a message are
+# adjacent, one per key, and few messages have more keys than this number.
+_NEIGHBOURS = 16
+# Number of items per read, from the end of the file.
+_PIECE_ITEMS = 1 << 16
+_OFFSET_MAX, _INT32_MAX = 2**63 - 1, 2**31 - 1
+_READS_OF_HEADER = 5
+
+
+class OrderedEntries(IndexEntries):
+    """The items of an IndexFile, ordered by their physical offsets."""
+
+    def pieces_from_end(self, begin: int, end: int) -> Iterator[tuple[int, RawEntries]]:
+        """Yield the items from `begin` to `end` - 1 in pieces, as pairs (number of the first item, items).
+
+        The last piece comes first.
+        """
+        for stop in range(end, begin, -_PIECE_ITEMS):
+            first = max(stop - _PIECE_ITEMS, begin)
+            yield first, self.items(first, stop)
+
+    def offset(self, number: int) -> int:
+        """Return the physical offset of an item."""
+        return self.file.offset(number)
+
+    def first_at(self, offset: int, first: int, last: int) -> int:
+        """Return the first of the items `first` to `last` whose physical offset is at least `offset`.
+
+        The offsets of these items must ascend. If all are smaller, the result is `last` + 1.
+        """
+        return first + bisect_left(range(first, last + 1), offset, key=self.offset)
+
+    def of_message(self, number: int, first: int, last: int) -> tuple[int, int]:
+        """Return the range (begin, end) of the items that have the same physical offset as item `number`.
+
+        The items from `first` to `last` must be ordered by offset.
+        """
+        low, high = max(number - _NEIGHBOURS, first), min(number + _NEIGHBOURS, last) + 1
+        offsets = item_offsets(self.items(low, high))
+        offset = int(offsets[number - low])
+        begin, after = (low + int(each) for each in np.searchsorted(offsets, (offset, offset + 1)))
+        # The message may have more items than were read.
+        if begin == low:
+            begin = self.first_at(offset, first, number)
+        if after == high:
+            after = self.first_at(offset + 1, number, last)
+        return begin, after
+
+    def decoded(self, begin: int, end: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+        """Return physical offsets and key hashes of the items from `begin` to `end` - 1."""
+        items = self.items(begin, end)
+        return item_offsets(items), item_hashes(items).view(np.uint32)
 
 
 class Compared(NamedTuple):
@@ -84,7 +138,7 @@ class Compared(NamedTuple):
 class ItemComparison:
     """Compares ranges of a log with the items of one IndexFile. Raises StoreAccessError, StoreChangedError."""
 
-    def __init__(self, log: CommitLogReader, entries: IndexEntries) -> None:
+    def __init__(self, log: CommitLogReader, entries: OrderedEntries) -> None:
         self._log, self._entries, self._buffers = log, entries, ScanBuffers()
 
     def compare(self, start: int, stop: int, first: int, last: int) -> Compared:
@@ -242,7 +296,7 @@ def prove(file: IndexFileReader, log: CommitLogReader, earlier: Proof | None = N
     Raises:
         StoreAccessError, StoreChangedError.
     """
-    header, problem = file.settled_header()
+    header, problem = _settled_header(file)
     last = header.last_item(file.index_items)
     if problem or last == 0:
         return Proof(last, problems=(problem,) if problem else ())
@@ -251,10 +305,40 @@ def prove(file: IndexFileReader, log: CommitLogReader, earlier: Proof | None = N
     return _Prover(file, log, last).proof(header.hash_slot_count, earlier)
 
 
+def _settled_header(file: IndexFileReader) -> tuple[IndexHeader, str]:
+    """Return the header, and how it contradicts the items ("" if both agree).
+
+    A broker updates count, end and timestamp one after the other, so the header is read until these values agree.
+    """
+    for _ in range(_READS_OF_HEADER):
+        header = file.header()
+        problem = _contradiction(file, header)
+        if not problem:
+            break
+    return header, problem
+
+
+def _contradiction(file: IndexFileReader, header: IndexHeader) -> str:
+    last = header.last_item(file.index_items)
+    if last == 0:
+        return ""
+    first_item, last_item = file.item(1), file.item(last)
+    if header.begin_physical_offset != first_item.physical_offset:
+        return "the header's begin offset is not the first item's"
+    if header.end_physical_offset != last_item.physical_offset:
+        return "the header's end offset is not the last item's"
+    # The broker limits time differences to these bounds, so a value at a bound proves nothing.
+    if last > 1 and header.begin_timestamp > 0 and 0 < last_item.time_diff_s < _INT32_MAX:
+        passed_ms = header.end_timestamp - header.begin_timestamp
+        if passed_ms // 1000 != last_item.time_diff_s:
+            return "the header's timestamps are not as far apart as the items'"
+    return ""
+
+
 class _Prover:
     def __init__(self, file: IndexFileReader, log: CommitLogReader, last: int) -> None:
         self._log, self._last, self._most = log, last, file.index_items - 1
-        self._entries = IndexEntries(file)
+        self._entries = OrderedEntries(file)
         self._comparison = ItemComparison(log, self._entries)
         self._problems: list[str] = []
         self._messages = 0

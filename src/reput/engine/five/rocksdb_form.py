@@ -10,17 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.base import StoreConfig
-from reput.core import (
-    LastEntry,
-    QueueForm,
-    QueueIndex,
-    QueueRecovery,
-    QueuesOf,
-    StoreFacts,
-    queue_database,
-)
+from reput.core import LastEntry, QueueForm, QueueIndex, QueueRecovery, QueuesOf, queue_database
 from reput.engine.five.rocksdb_database import RocksDatabase, require_library
 from reput.engine.five.rocksdb_reader import RocksQueues
+from reput.engine.writer import StoreSurvey
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, DATABASE_SIGN, QUEUE_DATABASE_FOLDER
 from reput.format.rocksdb_queue import decode_value, entry_key, queue_prefix
 from reput.io import LOCAL
@@ -99,7 +92,7 @@ class RocksDBForm(QueueForm):
         self,
         staging: Staging,
         output: Path,
-        source: StoreFacts,
+        source: StoreSurvey,
         *,
         in_place: bool,
         beside_files: bool,

@@ -27,8 +27,8 @@ from reput.core import (
     StoreFacts,
     StoreLog,
     TimeWindow,
-    database_contents,
 )
+from reput.engine.writer import database_contents
 from reput.errors import (
     CorruptMessageError,
     FormatError,

@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from reput.base import Finding, Kind
-from reput.core import MessageDatabase, MessageStore, facts_of, finding_of
+from reput.core import MessageStore, facts_of, finding_of
 from reput.engine.five.timer_files import (
     check_timer_files,
     lost_units,
     timer_check,
     timer_log_files,
 )
+from reput.engine.writer import MessageDatabase
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import MessageExt
 from reput.format.file_names import CONFIG_FOLDER, TIMER_CHECK_FILE, TIMER_LOG_FOLDER

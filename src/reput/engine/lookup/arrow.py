@@ -28,7 +28,7 @@ from reput.base import (
     silent,
     waiting,
 )
-from reput.core import StoreReader, coverage_in_words, find_stores
+from reput.core import StoreReader
 from reput.engine.lookup.answer import LookupAnswer, answer_schema
 from reput.engine.lookup.coverage import (
     COVERAGE_COLUMN,
@@ -40,8 +40,8 @@ from reput.engine.lookup.coverage import (
 )
 from reput.engine.lookup.driver import look_up
 from reput.engine.lookup.key_parts import KeyPart, check_columns
-from reput.engine.messages import select
-from reput.engine.stores import NamedStore, answered_by, find_replicas
+from reput.engine.messages import coverage_in_words, select
+from reput.engine.stores import NamedStore, answered_by, find_replicas, find_stores
 from reput.errors import ReputError, StoreError, UsageError
 from reput.io import (
     Access,

@@ -1,4 +1,4 @@
-"""Judge IndexFiles in parallel tasks: decide which ranges of the log each file covers (`reput.core.index.verdict`)."""
+"""Judge IndexFiles in parallel tasks: decide which ranges of the log each file covers (`reput.core.index.proofs`)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from reput.base import Finding, Kind
 from reput.core import (
-    DEFAULT_SPLIT_BYTES,
     CommitLogFile,
     CommitLogReader,
     Coverage,
@@ -37,6 +36,7 @@ from reput.engine.lookup.index_task import IndexFound
 from reput.engine.lookup.key_parts import KeyPart
 from reput.engine.lookup.match_task import MatchTask, RunSlice
 from reput.engine.lookup.scan_task import LookupScanTask, ScanFound
+from reput.engine.rebuild import DEFAULT_SPLIT_BYTES
 
 # A cell is a range of the log. Each task reads the candidates in some cells. Cells are small enough to balance the
 # tasks, and few enough for the driver's memory.

@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from reput.engine.messages.decode import decode_batch as decode_batch
     from reput.engine.messages.json_lines import LineError as LineError
     from reput.engine.messages.message_lines import log_lines as log_lines
+    from reput.engine.messages.message_text import BodyText as BodyText
+    from reput.engine.messages.message_text import MessageTable as MessageTable
+    from reput.engine.messages.message_text import answer_in_words as answer_in_words
+    from reput.engine.messages.message_text import body_hex as body_hex
+    from reput.engine.messages.message_text import body_preview as body_preview
+    from reput.engine.messages.message_text import body_text as body_text
+    from reput.engine.messages.message_text import charset_name as charset_name
+    from reput.engine.messages.message_text import coverage_fields as coverage_fields
+    from reput.engine.messages.message_text import coverage_in_words as coverage_in_words
+    from reput.engine.messages.message_text import table_lines as table_lines
     from reput.engine.messages.put_lines import LineColumns as LineColumns
     from reput.engine.messages.put_lines import LinesPut as LinesPut
     from reput.engine.messages.put_lines import LinesReport as LinesReport
@@ -34,7 +44,10 @@ if TYPE_CHECKING:
     from reput.engine.messages.table_text import csv_rows as csv_rows
     from reput.engine.messages.table_text import json_rows as json_rows
     from reput.engine.messages.table_text import with_iso_times as with_iso_times
+    from reput.engine.messages.tail import LogTail as LogTail
+    from reput.engine.messages.tail import TailFilter as TailFilter
     from reput.engine.messages.tail_lines import lines_of_all as lines_of_all
+    from reput.engine.messages.topic_messages import messages_of_topic as messages_of_topic
     from reput.format.message_fields import CSV_NAMES as CSV_NAMES
 else:
     __getattr__, __dir__ = face(__name__)

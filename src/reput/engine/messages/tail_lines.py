@@ -7,8 +7,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from reput import core
-from reput.core import CommitLogFile, CommitLogReader, LogTail, ScanMode
+from reput.core import CommitLogFile, CommitLogReader, ScanMode
 from reput.engine.messages.codec import RecordLines
+from reput.engine.messages.tail import LogTail
 from reput.errors import StoreNotFoundError
 
 _TOGETHER = 4096

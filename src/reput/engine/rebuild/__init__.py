@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from reput.engine.rebuild.follow.driver import OnRebuilt as OnRebuilt
     from reput.engine.rebuild.follow.driver import OnReport as OnReport
     from reput.engine.rebuild.follow.driver import follow_store as follow_store
+    from reput.engine.rebuild.growing import DEFAULT_SPLIT_BYTES as DEFAULT_SPLIT_BYTES
+    from reput.engine.rebuild.growing import find_log_end as find_log_end
+    from reput.engine.rebuild.growing import first_record as first_record
+    from reput.engine.rebuild.growing import first_record_of as first_record_of
+    from reput.engine.rebuild.growing import not_whole as not_whole
+    from reput.engine.rebuild.growing import walk_on as walk_on
     from reput.engine.rebuild.old_numbers import REFUSED as REFUSED
     from reput.engine.rebuild.old_numbers import OldNumbers as OldNumbers
     from reput.engine.rebuild.old_numbers import read_old_numbers as read_old_numbers

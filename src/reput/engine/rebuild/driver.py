@@ -15,12 +15,10 @@ from typing import Literal, NamedTuple, Protocol, cast
 
 from reput.base import Progress, Result, Runner, StoreConfig, Task, counted, now_ms, silent
 from reput.core import (
-    KEPT_BY,
     CommitLogFile,
     CommitLogReader,
     DispatchRules,
     IndexFileReader,
-    LogEnds,
     Proof,
     QueueForm,
     Stamps,
@@ -28,7 +26,6 @@ from reput.core import (
     StoreLog,
     batch_topics,
     facts_of,
-    has_keys_in_rocksdb,
     index_form,
     index_paths,
 )
@@ -60,7 +57,15 @@ from reput.engine.rebuild.write_files import (
     write_index_file,
     write_queues,
 )
-from reput.engine.writer import LogPart, keep_parts, keep_topics
+from reput.engine.writer import (
+    KEPT_BY,
+    LogEnds,
+    LogPart,
+    has_keys_in_rocksdb,
+    keep_parts,
+    keep_topics,
+    survey_of,
+)
 from reput.errors import StoreError, UsageError
 from reput.format.file_names import (
     INDEX_FOLDER,
@@ -285,7 +290,7 @@ class _Survey(NamedTuple):
         self, staging: Staging, output: Path, *, only: Only | None, in_place: bool
     ) -> tuple[QueuePass, ...]:
         """Return what writes the queues into a folder, form by form."""
-        facts = facts_of(self.source.path, storage=self.source.storage)
+        facts = survey_of(self.source.path, storage=self.source.storage)
         passes: list[QueuePass] = []
         for form in () if only == "index" else self.forms:
             place = staging if not passes else staging.of_further_queues()
@@ -324,7 +329,7 @@ def _survey(source: _Source, arguments: _Arguments) -> _Survey:
     listing = StoreLog(path, storage).list()
     files = list(listing.files)
     stamps = Stamps.of_log(files) if storage.is_local else _remote_stamps(files)
-    facts = facts_of(path, arguments.config, storage)
+    facts = survey_of(path, arguments.config, storage)
     facts.require_certain(but=KEPT_BY[arguments.only])
     notes = [str(odd) for odd in facts.odd_files] if arguments.config is None else []
     if (

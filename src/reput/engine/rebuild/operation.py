@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reput.base import Progress, StoreConfig, checked, silent
-from reput.core import log_bytes
 from reput.engine.rebuild.driver import rebuild_store
 from reput.engine.rebuild.follow.driver import follow_store
 from reput.engine.rebuild.report import FollowReport, RebuildReport
 from reput.engine.rebuild.warm_up import warm_up
-from reput.engine.stores import Chosen, opened_runner, takes_stores
+from reput.engine.stores import Chosen, log_bytes, opened_runner, takes_stores
 from reput.io import Location
 
 Shown = Callable[[], AbstractContextManager[Progress]]

@@ -18,7 +18,6 @@ from reput.core import (
     LastEntry,
     Queue,
     QueueForm,
-    StoreFacts,
     configured_form,
     facts_of,
     form_names,
@@ -40,6 +39,7 @@ from reput.engine.rebuild.staging import Staging
 from reput.engine.rebuild.staging_bucket import BucketStaging
 from reput.engine.rebuild.stitch import LogSummary
 from reput.engine.rebuild.write_files import QueuesWritten, WriteJob, write_queues
+from reput.engine.writer import StoreSurvey
 from reput.errors import MissingExtraError, StoreError, UsageError
 from reput.format.consume_queue import MAX_QUEUE_OFFSET
 from reput.format.file_names import (
@@ -100,7 +100,7 @@ class RebuiltForm(Protocol):
         self,
         staging: Staging,
         output: Path,
-        source: StoreFacts,
+        source: StoreSurvey,
         *,
         in_place: bool,
         beside_files: bool,
@@ -119,7 +119,7 @@ class RebuiltForm(Protocol):
         ...
 
 
-def forms_of(facts: StoreFacts, name: str | None, only: str | None) -> tuple[QueueForm, ...]:
+def forms_of(facts: StoreSurvey, name: str | None, only: str | None) -> tuple[QueueForm, ...]:
     """Return the forms of queues to write: those with this name, else that of the store or its broker.
 
     `only` is the part to rebuild. If it is "index", no queues are written. Raises UsageError.

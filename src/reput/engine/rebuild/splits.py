@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reput.base import Finding
-from reput.core import DEFAULT_SPLIT_BYTES, CommitLogFile
+from reput.core import CommitLogFile
+from reput.engine.rebuild.growing import DEFAULT_SPLIT_BYTES
 from reput.format.commit_log import MIN_RECORD_BYTES
 
 _MAX_DEFAULT_SPLITS = 4096

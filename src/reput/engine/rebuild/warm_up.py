@@ -6,8 +6,9 @@ from dataclasses import replace
 from functools import cache
 
 from reput.base import SerialRunner, StoreConfig
-from reput.core import ScanBuffers, StoreLog, first_record
+from reput.core import ScanBuffers, StoreLog
 from reput.engine.rebuild.driver import rebuild_store
+from reput.engine.rebuild.growing import first_record
 from reput.format.commit_log import MessageExt, encode
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.format.host import Host

@@ -19,18 +19,8 @@ from reput.base import (
     optional_milliseconds,
     printable,
 )
-from reput.core import (
-    LogTail,
-    MessageStore,
-    QueryResult,
-    ReaderOptions,
-    TailFilter,
-    answer_of,
-    coverage_fields,
-    joined,
-    wanted_tags,
-)
-from reput.engine.messages import message_fields
+from reput.core import MessageStore, QueryResult, ReaderOptions, answer_of, joined, wanted_tags
+from reput.engine.messages import LogTail, TailFilter, coverage_fields, message_fields
 from reput.engine.stores.named_stores import NamedStore
 from reput.engine.stores.pasted import Pasted, understood
 from reput.engine.stores.replicas import answered_by, differs

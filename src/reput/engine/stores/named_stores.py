@@ -9,7 +9,8 @@ from os import PathLike, fspath
 from typing import Any
 
 from reput.base import StoreConfig, did_you_mean, read_properties
-from reput.core import find_store, with_archive, with_logs
+from reput.core import find_store
+from reput.engine.stores.paths import with_archive, with_logs
 from reput.errors import FormatError, StoreAccessError, StoreNotFoundError, UsageError
 from reput.format.java_string import decimal_number
 from reput.io import FileReader, Location

@@ -27,10 +27,10 @@ from typing import (
 )
 
 from reput.base import Finding, Kind, Report, Runner, SerialRunner, Severity, counted, printable
-from reput.core import find_stores, log_bytes, split_logs, with_logs
 from reput.engine.stores.journal import Journal
 from reput.engine.stores.limited import limited, within
 from reput.engine.stores.named_stores import NamedStore as NamedStore
+from reput.engine.stores.paths import find_stores, log_bytes, split_logs, with_logs
 from reput.engine.stores.replicas import find_replicas
 from reput.engine.stores.runners import SMALL_BYTES, Chosen, opened_runner
 from reput.engine.stores.threads import call_in_threads

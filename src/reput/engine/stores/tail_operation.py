@@ -8,8 +8,8 @@ from os import PathLike
 from typing import Any, Unpack
 
 from reput.base import Finding, Report, checked, counted, printable
-from reput.core import LogTail, ReaderOptions, TailFilter, message_lines, wanted_tags
-from reput.engine.messages import message_fields
+from reput.core import ReaderOptions, wanted_tags
+from reput.engine.messages import LogTail, TailFilter, message_fields, table_lines
 from reput.engine.stores.opening import open_store
 from reput.format.commit_log import MessageExt
 
@@ -39,7 +39,7 @@ class TailReport(Report):
 
     def lines(self) -> Iterator[str]:
         if self.messages:
-            yield from message_lines(self.messages)
+            yield from table_lines(self.messages)
         for lost in self.damage:
             yield f"reput: {printable(str(lost))}"
 

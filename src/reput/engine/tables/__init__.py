@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reput.engine.tables.filters import light_queues as light_queues
     from reput.engine.tables.filters import selected as selected
     from reput.engine.tables.found_records import OpenedQueues as OpenedQueues
+    from reput.engine.tables.log_paths import find_logs as find_logs
     from reput.engine.tables.naming import named_from as named_from
     from reput.engine.tables.plan import Bounds as Bounds
     from reput.engine.tables.plan import MissingLog as MissingLog
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from reput.engine.tables.read import LogRange as LogRange
     from reput.engine.tables.read import RangeBatches as RangeBatches
     from reput.engine.tables.read import ReadTask as ReadTask
+    from reput.engine.tables.read_mark import ReadMark as ReadMark
     from reput.engine.tables.small_files import joined as joined
     from reput.engine.tables.times import first_stored as first_stored
     from reput.engine.tables.warm_up import compile_for as compile_for

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from reput.base import Time, checked, optional_milliseconds
-from reput.core import BrokerNames, LogListing, ScanBuffers, find_logs
+from reput.core import BrokerNames, LogListing, ScanBuffers
 from reput.engine.messages import CORRUPT_REASON, select
 from reput.engine.stores import NamedStore
 from reput.engine.tables.explain import estimated_seconds, plan_lines
@@ -31,6 +31,7 @@ from reput.engine.tables.filters import (
     selected,
 )
 from reput.engine.tables.found_records import OpenedQueues
+from reput.engine.tables.log_paths import find_logs
 from reput.engine.tables.naming import named_from
 from reput.engine.tables.plan import ReadPlan, plan_reading, unknown_topics
 from reput.engine.tables.read import RangeBatches
@@ -56,7 +57,7 @@ def logs_of(
     Args:
         stores: Paths, URLs, and NamedStores, which have their own names and options.
         options: Options of the URLs' file systems.
-        name_from: Pattern that derives names of stores from their paths (`reput.core.log.naming`).
+        name_from: Pattern that derives names of stores from their paths (`reput.engine.tables.naming`).
 
     Raises the errors of `find_logs`, and UsageError if two stores have the same name.
     """

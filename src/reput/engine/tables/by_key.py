@@ -29,10 +29,10 @@ from reput.core import (
     StoreReader,
     TimeWindow,
     UntrustedIndexError,
-    find_log_end,
     lost_keys,
     names_of,
 )
+from reput.engine.rebuild import find_log_end
 from reput.engine.tables.found_records import FoundRecords
 from reput.errors import StoreError, UsageError
 from reput.format.properties import may_be_replaced_id

@@ -13,18 +13,16 @@ import pyarrow as pa
 
 from reput.base import Finding, Runner, counted, nearest_first, no_progress, waiting
 from reput.core import (
-    DEFAULT_SPLIT_BYTES,
     NO_NAMES,
     BrokerNames,
     CommitLogFile,
     LogListing,
     OffsetRange,
     ScanBuffers,
-    find_log_end,
     holes,
-    not_whole,
     open_queues,
 )
+from reput.engine.rebuild import DEFAULT_SPLIT_BYTES, find_log_end, not_whole
 from reput.engine.tables.by_key import IndexBesideLog, KeyedStretch
 from reput.engine.tables.filters import (
     Condition,

@@ -24,7 +24,6 @@ from reput.core import (
     ScanMode,
     ScannedPiece,
     WalkVerdict,
-    first_record,
     inner_records,
 )
 from reput.engine.messages import (
@@ -35,6 +34,7 @@ from reput.engine.messages import (
     cut_by_bytes,
     select,
 )
+from reput.engine.rebuild import first_record
 from reput.engine.tables.filters import QUEUE_COLUMNS, Condition, OnCorrupt, by_cost, kept_rows
 from reput.engine.tables.found_records import FoundRecords, OpenedQueues, PackedRecords, find_queued
 from reput.errors import CorruptMessageError

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from reput import core
 from reput.base import usable_cpus
 from reput.engine import messages, rebuild
+from reput.engine.tables.log_paths import find_logs
 from reput.format.commit_log import encode
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.io import Scratch
@@ -132,7 +132,7 @@ def _scan() -> None:
     from reput.engine.tables.read import RangeBatches
 
     with Scratch.file(COMMIT_LOG_FOLDER, offset_file_name(0), rebuild.small_log()) as folder:
-        for task in plan_reading(core.find_logs([str(folder)])).tasks:
+        for task in plan_reading(find_logs([str(folder)])).tasks:
             list(RangeBatches(task.part, ["size"]))
 
 

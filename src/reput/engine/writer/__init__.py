@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from reput.engine.writer.expiry import ExpiryReport as ExpiryReport
     from reput.engine.writer.expiry import expire_indexes as expire_indexes
     from reput.engine.writer.expiry import plan_by_time as plan_by_time
+    from reput.engine.writer.log_ends import LogEnds as LogEnds
+    from reput.engine.writer.message_database import MessageDatabase as MessageDatabase
+    from reput.engine.writer.message_database import database_contents as database_contents
+    from reput.engine.writer.message_database import has_keys_in_rocksdb as has_keys_in_rocksdb
     from reput.engine.writer.passed_file import PassedFile as PassedFile
     from reput.engine.writer.passed_file import PassedLog as PassedLog
     from reput.engine.writer.passed_file import keep_parts as keep_parts
@@ -65,10 +69,16 @@ if TYPE_CHECKING:
     )
     from reput.engine.writer.recovery.report import RecoveryReport as RecoveryReport
     from reput.engine.writer.retention import RetentionLimits as RetentionLimits
+    from reput.engine.writer.shared_store import AnyStore as AnyStore
+    from reput.engine.writer.shared_store import MissingStore as MissingStore
+    from reput.engine.writer.shared_store import SharedStore as SharedStore
     from reput.engine.writer.store_checks import can_salvage as can_salvage
     from reput.engine.writer.store_writer import StoreWriter as StoreWriter
     from reput.engine.writer.subscribers import Dispatcher as Dispatcher
     from reput.engine.writer.subscribers import Subscription as Subscription
+    from reput.engine.writer.survey import KEPT_BY as KEPT_BY
+    from reput.engine.writer.survey import StoreSurvey as StoreSurvey
+    from reput.engine.writer.survey import survey_of as survey_of
     from reput.engine.writer.writable_store import WritableStore as WritableStore
     from reput.engine.writer.writer_settings import BrokerSettings as BrokerSettings
     from reput.engine.writer.writer_settings import WriterOptions as WriterOptions

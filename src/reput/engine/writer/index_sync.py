@@ -200,7 +200,7 @@ class IndexProver:
     """Proves that IndexFiles agree with the log: each file once it is full and durable, the last when the store closes.
 
     A proof states for which range of the log the file has a reachable item for every key
-    (`reput.core.index.verdict.Proof`). It is valid only while the log files to which the items lead do not change. An
+    (`reput.core.index.proofs.Proof`). It is valid only while the log files to which the items lead do not change. An
     opened store appends to the last log file. So the proofs of IndexFiles with items for this log file become invalid.
     These IndexFiles, and all later ones, are proved again.
     """

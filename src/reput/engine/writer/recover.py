@@ -47,6 +47,7 @@ from reput.engine.writer.recovery.queue_files import QueueFiles
 from reput.engine.writer.recovery.recovery_point import RecoveryPoint, delete_recovery_point
 from reput.engine.writer.recovery.report import RecoveryReport
 from reput.engine.writer.store_checks import can_salvage
+from reput.engine.writer.survey import survey_of
 from reput.engine.writer.threads import Health
 from reput.errors import StoreError
 from reput.format.checkpoint import Checkpoint
@@ -134,7 +135,7 @@ class Recovery:
 
     def _look_at_log(self) -> None:
         report = self._report
-        facts = facts_of(self._store, self._config)
+        facts = survey_of(self._store, self._config)
         report.queues_end = facts.known_offset.physical_offset
         point = replace(facts.dispatch_point(is_clean=report.is_clean), checkpoint=self._checkpoint)
         report.log_end = find_log_end(self._store, self._files, point, report)

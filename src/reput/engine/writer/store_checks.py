@@ -8,14 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from reput.base import Kind, StoreConfig
-from reput.core import (
-    FILES,
-    QueueForm,
-    StoreFacts,
-    configured_form,
-    database_contents,
-    queue_database,
-)
+from reput.core import FILES, QueueForm, StoreFacts, configured_form, queue_database
+from reput.engine.writer.message_database import database_contents
+from reput.engine.writer.survey import StoreSurvey
 from reput.errors import StoreAccessError, StoreError, UsageError
 from reput.format.file_names import (
     ABORT_COPY_FILE,
@@ -39,7 +34,7 @@ _NAMES = (
 )  # fmt: skip
 
 
-def refuse_to_write(facts: StoreFacts) -> None:
+def refuse_to_write(facts: StoreSurvey) -> None:
     """Raise UsageError if reput cannot write into a store: an archive, or a store with unsupported parts.
 
     Raises MissingExtraError if the store needs rocksdict and it is not installed, FormatError for a damaged database.
@@ -87,7 +82,7 @@ def _needed_to_write(facts: StoreFacts) -> str:
     )
 
 
-def form_to_write(facts: StoreFacts, config: StoreConfig) -> QueueForm:
+def form_to_write(facts: StoreSurvey, config: StoreConfig) -> QueueForm:
     """Return the form in which a store opened for writing has its queues, or will have them.
 
     Batch queues, which have a part of the topics, are not considered.
@@ -137,7 +132,7 @@ def check_places(store: Path, commit_log: str | None) -> Path | None:
     return allowed.resolve() if allowed is not None and place.is_symlink() else None
 
 
-def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[StoreConfig, list[str]]:
+def fitting_config(facts: StoreSurvey, log_file_bytes: int | None) -> tuple[StoreConfig, list[str]]:
     """Return the settings for a store: `facts.given`, or settings derived from the store's files.
 
     Returns:

@@ -18,7 +18,7 @@ from typing import Protocol
 from weakref import WeakSet
 
 from reput.base import StoreConfig, now_ms
-from reput.core import batch_topics, facts_of
+from reput.core import batch_topics
 from reput.engine.writer.expiry import ExpiryReport
 from reput.engine.writer.flush import Flusher
 from reput.engine.writer.index_sync import IndexFlusher, IndexProver, IndexSync
@@ -46,6 +46,7 @@ from reput.engine.writer.store_checks import (
     refuse_to_write,
     writes_extensions,
 )
+from reput.engine.writer.survey import survey_of
 from reput.engine.writer.threads import Health
 from reput.engine.writer.writer_settings import WriterSettings
 from reput.errors import ReputError, StoreAccessError, UsageError, displaced
@@ -112,7 +113,7 @@ class StoreWriter:
         self._closing, self._is_let_go, self._is_forked = Lock(), False, False
         self._is_sync = self.settings.flush == "sync"
         # Refuse before the folder is created or locked, so that a refused store stays unchanged.
-        refuse_to_write(facts_of(path))
+        refuse_to_write(survey_of(path))
         with DISK.writing_to(path):
             self._disk.make_folder(path)
         if (kind := Mount.local_locks_of(path)) is not None:
@@ -136,7 +137,7 @@ class StoreWriter:
         stack.callback(self._owner.withdraw)
         self._owner.claim()
         files = log_files(self.path, self._disk)
-        facts = facts_of(self.path, config)
+        facts = survey_of(self.path, config)
         self.config, odd = fitting_config(facts, files[0].size if files else None)
         is_extended = writes_extensions(facts, self.config)
         find = ExtendedQueueFiles.all_of if is_extended else QueueFiles.all_of

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
 from reput.base import Closing, StoreConfig, Time, check_fields, checked, milliseconds
-from reput.core import MessageStore, SharedStore
+from reput.core import MessageStore
 from reput.engine.writer.expiry import ExpiryReport, plan_by_time
 from reput.engine.writer.put.columns import PutColumns, PutColumnsResult
 from reput.engine.writer.put.message import Message, PutResult
 from reput.engine.writer.put.record_form import RecordForm
 from reput.engine.writer.put.results import PutResults
 from reput.engine.writer.recovery.report import RecoveryReport
+from reput.engine.writer.shared_store import SharedStore
 from reput.engine.writer.store_writer import StoreWriter
 from reput.engine.writer.subscribers import Arrival, Dispatcher, Subscription
 from reput.engine.writer.writer_settings import BrokerSettings, WriterOptions, WriterSettings

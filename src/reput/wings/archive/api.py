@@ -11,9 +11,9 @@ from typing import Any
 
 from reput.base import Progress, Time, checked, optional_milliseconds, silent
 from reput.core import StoreLog
-from reput.core import with_archive as joined_path
 from reput.engine.rebuild.warm_up import warm_up
 from reput.engine.stores import Chosen, opened_runner
+from reput.engine.stores import with_archive as joined_path
 from reput.errors import UsageError
 from reput.io import DISK, AnchoredRunner, Location
 from reput.wings.archive.archiver import archive_store

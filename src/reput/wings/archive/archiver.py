@@ -23,7 +23,8 @@ from typing import Any
 import msgspec
 
 from reput.base import DAY_MS, Progress, Runner, StoreConfig, now_ms, silent
-from reput.core import CommitLogFile, StoreFacts, begins_equally, continues, facts_of
+from reput.core import CommitLogFile
+from reput.engine.writer import StoreSurvey, survey_of
 from reput.errors import ObjectConflictError, UsageError
 from reput.format.archive import KEY_INDEX, QUEUE_INDEX, IndexObject, LogFile, Manifest, Snapshot
 from reput.format.file_names import CONFIG_FOLDER
@@ -41,6 +42,7 @@ from reput.io import (
 from reput.wings.archive.changes import to_merge, with_file, with_merged, without_expired
 from reput.wings.archive.copying import Copied, CopyTask, copied
 from reput.wings.archive.indexing import merge_indexes
+from reput.wings.archive.log_files import begins_equally, continues
 from reput.wings.archive.manifests import commit, create
 from reput.wings.archive.report import ArchiveReport
 
@@ -75,7 +77,7 @@ def archive_store(
         raise UsageError(
             f"{store}: only local stores can be archived, not URLs", arguments=["store"]
         )
-    facts = facts_of(store)
+    facts = survey_of(store)
     if any(file.gap for file in facts.log.files):
         raise UsageError(f"{store}: has a DLedger log, which cannot be archived")
     objects = open_object_store(destination, options)
@@ -85,7 +87,7 @@ def archive_store(
 
 class _Archiver:
     def __init__(
-        self, facts: StoreFacts, objects: ObjectStore, place: str, options: dict[str, str],
+        self, facts: StoreSurvey, objects: ObjectStore, place: str, options: dict[str, str],
         runner: Runner | None, progress: Progress,
     ) -> None:  # fmt: skip
         self._facts, self._objects, self._place, self._options = facts, objects, place, options

@@ -19,7 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from reput.base import Progress, StoreConfig, silent, usable_cpus
-from reput.core import CommitLogFile, DispatchRules, batch_topics, facts_of, open_queues
+from reput.core import CommitLogFile, DispatchRules, batch_topics, open_queues
+from reput.engine.writer import survey_of
 from reput.errors import StoreChangedError, StoreError
 from reput.format.archive import KEY_INDEX, QUEUE_INDEX, IndexObject, LogFile, tree_root
 from reput.format.file_names import offset_file_name
@@ -132,7 +133,7 @@ def _upload_log(task: CopyTask, size: int) -> LogFile:
 def _scanned(task: CopyTask, size: int, topics: frozenset[str]) -> ScannedFile:
     if not size:
         return ScannedFile()
-    file, facts = task.file, facts_of(task.store, task.config)
+    file, facts = task.file, survey_of(task.store, task.config)
     part = CommitLogFile(file.start, size, file.path, file.inode)
     # If the queues are unreadable, the queue offsets that messages state are used.
     queues = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from reput.core import MissingStore, SharedStore
+from reput.engine.writer import MissingStore, SharedStore
 from reput.errors import StoreNotFoundError, UsageError
 from reput.format.host import Host
 from reput.io import FileReader

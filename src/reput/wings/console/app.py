@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from reput.core import MissingStore, SharedStore
+from reput.engine.writer import MissingStore, SharedStore
 from reput.errors import ReputError
 from reput.wings.console.access import Access
 from reput.wings.console.arguments import Failure

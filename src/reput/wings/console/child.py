@@ -13,7 +13,8 @@ from multiprocessing.connection import Connection
 from time import monotonic
 
 from reput.base import Finding
-from reput.core import ReaderOptions, SharedStore
+from reput.core import ReaderOptions
+from reput.engine.writer import SharedStore
 from reput.errors import ReputError, WorkerLostError
 from reput.wings.console.children import ChildStep, Job, LiveJob
 from reput.wings.console.mounts import Until

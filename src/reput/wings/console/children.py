@@ -22,7 +22,9 @@ from threading import BoundedSemaphore, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from reput.base import Finding, one_line
-from reput.core import ReaderOptions, SharedStore, TailFilter
+from reput.core import ReaderOptions
+from reput.engine.messages import TailFilter
+from reput.engine.writer import SharedStore
 from reput.errors import WorkerLostError
 from reput.wings.console.arguments import SearchForm
 from reput.wings.console.mounts import Until

@@ -19,7 +19,7 @@ from reput.cli import (
     path_option,
     refuse_logs_option,
 )
-from reput.core import with_archive
+from reput.engine.stores import with_archive
 from reput.errors import UsageError
 from reput.wings.console.serving import Serving, address_of
 from reput.wings.serve import CLUSTER

@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from reput.base import json_text
-from reput.core import SharedStore
 from reput.engine import messages as engine_messages
 from reput.engine.messages import csv_line, field_value, message_cells, message_fields
 from reput.engine.stores import FoundMessage
+from reput.engine.writer import SharedStore
 from reput.errors import ReputError, UsageError
 from reput.format.bodies import sent_body
 from reput.format.message_fields import CSV_NAMES, FIELDS

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reput.core import SharedStore, messages_of_topic
+from reput.engine.messages import messages_of_topic
+from reput.engine.writer import SharedStore
 from reput.errors import MessageNotFoundError, ReputError
 from reput.format.commit_log import MessageExt
 from reput.format.properties import (

@@ -9,8 +9,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from reput.base import json_text
-from reput.core import SharedStore, coverage_fields
 from reput.engine import check as engine_check
+from reput.engine.messages import coverage_fields
+from reput.engine.writer import SharedStore
 from reput.errors import MessageNotFoundError, ReputError, UsageError
 from reput.wings.console import arguments
 from reput.wings.console.arguments import (

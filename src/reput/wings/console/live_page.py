@@ -17,7 +17,9 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reput.core import SharedStore, TailFilter, wanted_tags
+from reput.core import wanted_tags
+from reput.engine.messages import TailFilter
+from reput.engine.writer import SharedStore
 from reput.errors import UsageError
 from reput.wings.console.arguments import content_of, text
 from reput.wings.console.children import CHILDREN, LiveJob

@@ -11,7 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reput.base import agreeing, counted, indented, printable
-from reput.core import BodyText, MessageStore, SharedStore, body_hex, body_text, coverage_in_words
+from reput.core import MessageStore
+from reput.engine.messages import BodyText, body_hex, body_text, coverage_in_words
+from reput.engine.writer import SharedStore
 from reput.errors import MessageNotFoundError, ReputError, StoreError
 from reput.format.bodies import pieces_of, sent_body, sent_pieces
 from reput.format.commit_log import MessageExt

@@ -16,8 +16,8 @@ from anyio.to_thread import run_sync
 from starlette.requests import Request
 
 from reput.base import Finding
-from reput.core import MissingStore, SharedStore
 from reput.engine import check as engine_check
+from reput.engine.writer import MissingStore, SharedStore
 from reput.errors import StoreNotFoundError, StoreUnreachableError, UsageError
 from reput.io import Location
 from reput.wings.serve import HTTP, HttpLimits, LimitError

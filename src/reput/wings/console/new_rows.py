@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from reput.core import LogTail, SharedStore, TailFilter
+from reput.engine.messages import LogTail, TailFilter
+from reput.engine.writer import SharedStore
 from reput.errors import ReputError, UsageError
 from reput.format.bodies import sent_body
 from reput.format.commit_log import MessageExt

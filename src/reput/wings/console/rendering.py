@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from reput import __version__
 from reput.base import counted, format_duration, format_time, one_line, printable
-from reput.core import SharedStore
+from reput.engine.writer import SharedStore
 from reput.format.commit_log import MessageExt
 from reput.wings.console.arguments import Failure, text
 from reput.wings.console.mounts import Mounts

@@ -13,7 +13,8 @@ from threading import BoundedSemaphore
 from weakref import WeakValueDictionary
 
 from reput.base import counted, did_you_mean, one_line
-from reput.core import MissingStore, SharedStore, body_preview, coverage_in_words
+from reput.engine.messages import body_preview, coverage_in_words
+from reput.engine.writer import MissingStore, SharedStore
 from reput.errors import ReputError
 from reput.format.commit_log import MessageExt
 from reput.wings.console.arguments import Failure, SearchForm

@@ -13,7 +13,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reput.core import SharedStore
+from reput.engine.writer import SharedStore
 from reput.errors import ReputError, UsageError
 from reput.wings.console.access import is_own_form
 from reput.wings.console.arguments import optional_integer, search_of, text

@@ -17,13 +17,11 @@ from reput.core import (
     PullResult,
     QueryProgress,
     QueryResult,
-    SharedStore,
-    TailFilter,
     joined,
-    messages_of_topic,
 )
-from reput.engine.messages import message_fields
+from reput.engine.messages import TailFilter, message_fields, messages_of_topic
 from reput.engine.stores import Pasted
+from reput.engine.writer import SharedStore
 from reput.errors import ReputError, UsageError
 from reput.format.bodies import sent_body
 from reput.format.commit_log import MessageExt, decode

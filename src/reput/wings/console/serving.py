@@ -21,8 +21,8 @@ import click
 
 from reput.base import json_text, printable
 from reput.cli import FOUND, given_config, writer_settings
-from reput.core import SharedStore
 from reput.engine.stores import NamedStore, open_store, replicas_of, stores_of
+from reput.engine.writer import SharedStore
 from reput.errors import MissingExtraError, StoreAccessError, UsageError
 from reput.format.host import Host
 from reput.io import DISK, OpenFiles

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from reput.core import AnyStore, SharedStore
+from reput.engine.writer import AnyStore, SharedStore
 from reput.errors import MessageNotFoundError, StoreError
 from reput.format.properties import DEAD_LETTER_TOPIC_PREFIX, INTERNAL_TOPICS, RETRY_TOPIC_PREFIX
 from reput.wings.inspect.api import CoveredRange, covered_log

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reput.base import Finding, Severity
-from reput.core import SharedStore
+from reput.engine.writer import SharedStore
 from reput.errors import ReputError
 from reput.wings.console.arguments import Failure, choice
 from reput.wings.console.mounts import Mounts

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.base import Finding, Kind
-from reput.core import MessageStore, OffsetRange, ScanBuffers, TailFilter, TimedPiece, unwrap
+from reput.core import MessageStore, OffsetRange, ScanBuffers, TimedPiece, unwrap
+from reput.engine.messages import TailFilter
 from reput.engine.tables import Condition, LogRange, RangeBatches
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
 from reput.format.bodies import sent_body

@@ -8,7 +8,9 @@ from heapq import nsmallest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reput.core import PullResult, SharedStore, messages_of_topic
+from reput.core import PullResult
+from reput.engine.messages import messages_of_topic
+from reput.engine.writer import SharedStore
 from reput.errors import FormatError, MessageNotFoundError, ReputError
 from reput.wings.console.arguments import optional_integer, page_number, search_of, text, time
 from reput.wings.console.rendering import Views, page_links, segment

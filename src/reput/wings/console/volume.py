@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reput.base import Time, checked, optional_milliseconds
-from reput.core import AnyStore
+from reput.engine.writer import AnyStore
 from reput.errors import MessageNotFoundError
 
 

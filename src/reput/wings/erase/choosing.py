@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.base import Progress, silent
-from reput.core import LogListing, find_logs
+from reput.core import LogListing
 from reput.engine.messages import CORRUPT_REASON
-from reput.engine.tables import IndexBesideLog, dataset
+from reput.engine.tables import IndexBesideLog, dataset, find_logs
 from reput.errors import StoreError, UsageError
 from reput.format.commit_log import SYS_FLAG_COMPRESSED, SYS_FLAG_INNER_BATCH
 from reput.format.message_id import spellings

@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from reput.base import Progress, silent
-from reput.core import CommitLogFile, LogListing, find_logs
+from reput.core import CommitLogFile, LogListing
+from reput.engine.tables import find_logs
 from reput.errors import StoreChangedError, StoreNotFoundError, StoreUnreachableError, UsageError
 from reput.format.archive import (
     KEY_INDEX,

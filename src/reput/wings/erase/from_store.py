@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reput.base import Progress, StoreConfig, silent
-from reput.core import facts_of
+from reput.engine.writer import survey_of
 from reput.errors import UsageError
 from reput.io import DISK, Location
 from reput.wings.erase.choosing import Choice, Chooser
@@ -37,7 +37,7 @@ def erase_from_store(
             f"{store}: messages can be erased only from local stores and from archives",
             arguments=["store"],
         )
-    facts = facts_of(store, config)
+    facts = survey_of(store, config)
     target = None if output is None else Path(output)
     # Read the signing key now, so that an invalid key is reported before the log is read.
     purpose.signer()

@@ -14,9 +14,10 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from reput.base import Progress, Runner, SerialRunner, Severity, StoreConfig, silent
-from reput.core import BOTH, COMPACTION_LOGS, CommitLogFile, StoreFacts
+from reput.core import BOTH, COMPACTION_LOGS, CommitLogFile
 from reput.engine.check import check_store
 from reput.engine.rebuild import rebuild_store
+from reput.engine.writer import StoreSurvey
 from reput.errors import StoreError, UsageError, refused_link
 from reput.format.erasure import ChangedFile
 from reput.format.file_names import (
@@ -53,7 +54,7 @@ _MADE_ANEW = frozenset({INDEX_FOLDER, ABORT_FILE, LOCK_FILE, OWNER_FILE, RECOVER
 _HASHED_BYTES = 4 << 20
 
 
-def check_source(facts: StoreFacts, leave_out: Collection[str] = ()) -> None:
+def check_source(facts: StoreSurvey, leave_out: Collection[str] = ()) -> None:
     """Raise UsageError if a copy of this store could still contain erased content.
 
     Raises:
@@ -103,7 +104,7 @@ class StoreCopy:
     """
 
     def __init__(
-        self, facts: StoreFacts, output: Path, eraser: Eraser, leave_out: Collection[str],
+        self, facts: StoreSurvey, output: Path, eraser: Eraser, leave_out: Collection[str],
         progress: Progress = silent, runner: Runner | None = None,
     ) -> None:  # fmt: skip
         self._facts, self._output, self._eraser = facts, output, eraser

@@ -10,8 +10,9 @@ from itertools import chain
 from os import PathLike, fspath
 
 from reput.base import Finding, Kind
-from reput.core import facts_of, open_queues
+from reput.core import open_queues
 from reput.engine.check import inspect_checkpoint
+from reput.engine.writer import survey_of
 from reput.errors import FormatError, StoreNotFoundError
 from reput.format.checkpoint import Checkpoint
 from reput.format.file_names import (
@@ -89,7 +90,7 @@ class StoreInspection:
 def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreInspection:
     """Inspect a store. Raises StoreAccessError, FormatError, and StoreNotFoundError if it has no CommitLog."""
     store = StoreInspection(fspath(path))
-    facts = facts_of(store.path, storage=storage)
+    facts = survey_of(store.path, storage=storage)
     store.log_begin, store.log_end = facts.log.begin, facts.ends.rebuild
     parts = facts.parts
     store.version, store.log, store.queue_files = parts.version, parts.log, parts.queues
@@ -152,7 +153,7 @@ def _read_index_files(store: StoreInspection, storage: Storage, is_live: bool) -
         end = header.end_physical_offset
         if end >= max(store.log_end, 1) and is_live:
             # The log has grown since its end was found.
-            store.log_end = max(facts_of(store.path, storage=storage).ends.rebuild, store.log_end)
+            store.log_end = max(survey_of(store.path, storage=storage).ends.rebuild, store.log_end)
         if end >= max(store.log_end, 1):
             reason = f"leads to offset {end}, the log ends at {store.log_end}"
             store.findings.append(

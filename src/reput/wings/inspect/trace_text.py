@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from reput.base import aligned, counted, format_duration, one_line, printable, table_time
-from reput.core import coverage_in_words
+from reput.engine.messages import coverage_in_words
 
 if TYPE_CHECKING:
     from reput.wings.inspect.tracing.life import Event, Life, StoreCoverage

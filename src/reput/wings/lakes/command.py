@@ -29,9 +29,8 @@ from reput.cli import (
     time_window_options,
     warn,
 )
-from reput.core import with_archive
 from reput.engine.rebuild import damage_lines
-from reput.engine.stores import Chosen
+from reput.engine.stores import Chosen, with_archive
 from reput.errors import UsageError
 from reput.format.message_fields import FIELDS
 from reput.wings.lakes import ExportRequest, export

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from reput.base import first_line
-from reput.core import ReadMark
+from reput.engine.tables import ReadMark
 from reput.errors import ReputError, StoreAccessError, StoreLockedError
 from reput.format.untrusted_json import parse_json
 from reput.wings.lakes.body_shape import BodyShape, Widenings

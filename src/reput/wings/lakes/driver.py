@@ -24,8 +24,8 @@ from typing import cast
 import pyarrow as pa
 
 from reput.base import Progress, Runner, silent
-from reput.core import LogListing, ReadMark
-from reput.engine.tables import Bounds, ReadTask, estimated_seconds, joined, plan_lines
+from reput.core import LogListing
+from reput.engine.tables import Bounds, ReadMark, ReadTask, estimated_seconds, joined, plan_lines
 from reput.errors import StoreAccessError, StoreChangedError, UsageError
 from reput.io import Scratch
 from reput.wings.lakes.body_decoders import BodyDecoder

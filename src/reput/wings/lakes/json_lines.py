@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from reput.base import Finding, Progress, silent
-from reput.core import LogListing, ReadMark, ScanBuffers, ScannedPiece
+from reput.core import LogListing, ScanBuffers, ScannedPiece
 from reput.engine.messages import ALL_COLUMNS, log_lines
-from reput.engine.tables import ReadTask
+from reput.engine.tables import ReadMark, ReadTask
 from reput.errors import StoreAccessError, UsageError, explained
 from reput.format.untrusted_json import parse_json
 from reput.io import DISK, FileReader, locked

@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reput.base import Finding, Runner, counted, no_progress, waiting
-from reput.core import LogListing, ReadMark, ScanBuffers, find_log_end, find_logs, not_whole
+from reput.core import LogListing, ScanBuffers
+from reput.engine.rebuild import find_log_end, not_whole
 from reput.engine.stores import NamedStore, find_replicas, replicas_of
 from reput.engine.tables import (
     Bounds,
     IndexBesideLog,
+    ReadMark,
     ReadPlan,
     choices,
+    find_logs,
     logs_of,
     named_from,
     plan_between,
@@ -186,7 +189,7 @@ def open_stores(
     `names` has one name per store. Without it, stores are named by their absolute paths.
 
     NamedStores have their own names, and options that take precedence. `name_from` names stores after their brokers,
-    see `reput.core.log.naming`. `options` are the options of `find_logs`.
+    see `reput.engine.tables.naming`. `options` are the options of `find_logs`.
 
     Raises the errors of `find_logs`.
     """

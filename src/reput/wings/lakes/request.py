@@ -10,8 +10,7 @@ from typing import Any, Literal, TypedDict, get_args
 import pyarrow as pa
 
 from reput.base import check_time
-from reput.core import charset_name
-from reput.engine.messages import COLUMNS, CORRUPT_REASON, ORIGIN_COLUMNS
+from reput.engine.messages import COLUMNS, CORRUPT_REASON, ORIGIN_COLUMNS, charset_name
 from reput.engine.tables import Condition, OnCorrupt, check_on_corrupt, selected
 from reput.errors import UsageError
 from reput.wings.lakes.body_shape import BodyShape

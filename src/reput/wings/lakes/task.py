@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.base import Finding
-from reput.core import CommitLogFile, ScanBuffers, first_record
-from reput.engine.rebuild import small_log
+from reput.core import CommitLogFile, ScanBuffers
+from reput.engine.rebuild import first_record, small_log
 from reput.engine.tables import LogRange, RangeBatches, ReadTask
 from reput.format.file_names import offset_file_name
 from reput.io import FileReader, Scratch

@@ -17,10 +17,8 @@ from reput.base import INDEX_SETTINGS, Finding, Kind, StoreConfig, counted, form
 from reput.core import (
     CommitLogFile,
     ListedLog,
-    LogEnds,
     LogListing,
     Queue,
-    StoreFacts,
     StoreLog,
     batch_topics,
     facts_of,
@@ -29,6 +27,7 @@ from reput.core import (
     open_queues,
 )
 from reput.engine.compare import Span
+from reput.engine.writer import LogEnds, StoreSurvey, survey_of
 from reput.errors import FormatError, MissingExtraError, StoreNotFoundError
 from reput.format.file_names import (
     CHECKPOINT_FILE,
@@ -89,7 +88,7 @@ class CheckedStore:
     """
 
     path: Path
-    facts: StoreFacts
+    facts: StoreSurvey
     files: list[CommitLogFile] = field(default_factory=list)
     queues: dict[Queue, str] = field(default_factory=dict)
     index: list[str] = field(default_factory=list)
@@ -176,17 +175,17 @@ def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
     """
     Location.refuse_archive(path)
     for _ in range(_MORE_LOOKS):
-        facts = facts_of(path, config)
+        facts = survey_of(path, config)
         try:
             return _look(path, facts)
         # In a live store, a file may expire between listing and opening. Then look again.
         except (StoreNotFoundError, FileNotFoundError):
             if not facts.is_live:
                 raise
-    return _look(path, facts_of(path, config))
+    return _look(path, survey_of(path, config))
 
 
-def _look(path: Path, facts: StoreFacts) -> CheckedStore:
+def _look(path: Path, facts: StoreSurvey) -> CheckedStore:
     store = CheckedStore(path, facts)
     # First find the physical offset up to which messages are dispatched, then list the files. The check ends at this
     # offset, so messages that are dispatched during the listing are not reported as missing from the indexes.

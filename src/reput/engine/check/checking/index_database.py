@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from reput.base import Finding, Kind, counted
-from reput.core import CommitLogReader, MessageDatabase, StoreLog
+from reput.core import CommitLogReader, StoreLog
 from reput.engine.check.checking.checked_store import CheckedStore
 from reput.engine.five import indexed_messages
+from reput.engine.writer import MessageDatabase
 from reput.errors import FormatError, MissingExtraError, raise_if_refused
 from reput.format.rocksdb_index import INDEX_FAMILY, item_offset
 

@@ -15,7 +15,7 @@ from reput.engine.check.checking.tally import MOST_OF_A_KIND
 from reput.engine.check.repairing.log_damage import can_be_filled, ranges_to_fill, verifiable_end
 from reput.engine.check.repairing.plan import Plan, Remaining, below, steps_of
 from reput.engine.check.run import check_store
-from reput.engine.writer import can_salvage, check_none_renamed, stated_start
+from reput.engine.writer import can_salvage, check_none_renamed, stated_start, survey_of
 from reput.errors import StoreChangedError, StoreError, StoreLockedError, UsageError
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import (
@@ -80,7 +80,7 @@ def make_plan(
     # the files with this state later, and so notices any change since the beginning of the check.
     entries = refuse(store)
     _refuse_options(store, truncate_tail, salvage)
-    facts_of(store, config).require_certain()
+    survey_of(store, config).require_certain()
     begin = time.monotonic()
     checked_store = look_at(store, config)
     findings = list(check_store(store, config=config, runner=runner, progress=progress))

@@ -12,10 +12,10 @@ from pathlib import Path
 from threading import Event
 
 from reput.base import StoreConfig
-from reput.core import wait_for_log
 from reput.engine.rebuild.follow.follower import Follower
 from reput.engine.rebuild.follow.state import FollowState, begin, has_indexes, owning
 from reput.engine.rebuild.report import FollowReport, RebuildReport
+from reput.engine.stores import wait_for_log
 from reput.errors import UsageError
 from reput.io import DISK
 

@@ -34,7 +34,6 @@ from reput.core import (
     batch_topics,
     facts_of,
     index_paths,
-    walk_on,
     with_version,
 )
 from reput.engine.rebuild.follow.state import (
@@ -43,6 +42,7 @@ from reput.engine.rebuild.follow.state import (
     FollowState,
     LogCheckpoint,
 )
+from reput.engine.rebuild.growing import walk_on
 from reput.engine.rebuild.report import FollowReport
 from reput.engine.writer import (
     CutIndexes,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reput.base import StoreConfig
-from reput.core import facts_of
+from reput.engine.writer import survey_of
 from reput.errors import StoreError, UsageError
 from reput.format.file_names import CHECKPOINT_FILE, CONSUME_QUEUE_FOLDER, INDEX_FOLDER
 from reput.format.untrusted_json import parse_json
@@ -111,7 +111,7 @@ def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
     state = _read(output)
     if state is None:
         if config is None:
-            facts = facts_of(output if has_indexes(output) else store)
+            facts = survey_of(output if has_indexes(output) else store)
             facts.require_certain()
             config = facts.config
         state = FollowState(output, config, is_fresh=True)

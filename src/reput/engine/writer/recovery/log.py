@@ -16,16 +16,15 @@ import numpy as np
 from reput.core import (
     CommitLogFile,
     CommitLogReader,
-    DispatchPoint,
     FileScan,
     ListedLog,
     LocatedRecord,
     LogListing,
     ScanMode,
     StoreLog,
-    checked_from,
     recovered_end,
 )
+from reput.engine.writer.recovery.broker_start import DispatchPoint, checked_from
 from reput.engine.writer.recovery.report import RecoveryReport
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, StoreNotFoundError
 from reput.format.commit_log import (

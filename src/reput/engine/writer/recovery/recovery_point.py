@@ -32,7 +32,6 @@ from typing import Any
 
 from reput.base import Finding, StoreConfig
 from reput.core import (
-    DATABASE_FIELD,
     BatchEnd,
     CommitLogFile,
     OffsetRange,
@@ -40,9 +39,9 @@ from reput.core import (
     check_topic,
     index_paths,
     queue_folder,
-    recovery_file,
 )
 from reput.engine.writer.recovery.queue_files import QueueFiles
+from reput.engine.writer.survey import DATABASE_FIELD, recovery_file
 from reput.errors import StoreError
 from reput.format.checkpoint import CHECKPOINT_BYTES
 from reput.format.consume_queue import BATCH_ENTRY_BYTES, ENTRY_BYTES, PRE_BLANK

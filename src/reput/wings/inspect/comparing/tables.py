@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from reput.base import Finding, Kind
-from reput.core import LogListing, ReadMark
+from reput.core import LogListing
 from reput.engine.messages import COLUMNS, CORRUPT_REASON
-from reput.engine.tables import dataset
+from reput.engine.tables import ReadMark, dataset
 from reput.errors import UsageError
 from reput.wings.inspect.comparing.difference import Difference, Example, Extent, Part, Way, What
 from reput.wings.lakes import Destination, ExportRows, open_stores

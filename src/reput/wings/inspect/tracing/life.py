@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from reput.base import Finding
-from reput.core import Coverage, coverage_fields
-from reput.engine.messages import message_fields
+from reput.core import Coverage
+from reput.engine.messages import coverage_fields, message_fields
 from reput.format.commit_log import MessageExt
 from reput.format.properties import (
     DEAD_LETTER_TOPIC_PREFIX,

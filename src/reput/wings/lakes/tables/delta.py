@@ -30,7 +30,7 @@ from deltalake import DeltaTable as Table
 from deltalake.exceptions import CommitFailedError
 
 from reput.base import now_ms
-from reput.core import ReadMark
+from reput.engine.tables import ReadMark
 from reput.errors import MissingExtraError, UsageError
 from reput.io import Location, Parquet
 from reput.wings.lakes.body_shape import NOTHING

@@ -9,7 +9,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
 from reput.base import now_ms
-from reput.core import SharedStore, UnreadableMessages, finding_of
+from reput.core import UnreadableMessages, finding_of
+from reput.engine.writer import SharedStore
 from reput.errors import FormatError, MessageNotFoundError
 from reput.format.commit_log import MessageExt
 from reput.io import Location

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reput.base import now_ms
-from reput.core import AnyStore
+from reput.engine.writer import AnyStore
 from reput.errors import FormatError, MessageNotFoundError
 from reput.wings.serve.broker.offsets import committed_offsets
 

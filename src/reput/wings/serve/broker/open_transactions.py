@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.core import MessageDatabase, MessageStore, facts_of
+from reput.core import MessageStore, facts_of
+from reput.engine.writer import MessageDatabase
 from reput.format.commit_log import MessageExt
 from reput.format.properties import (
     HALF_TOPIC,

@@ -15,7 +15,8 @@ from threading import Lock
 from typing import Any
 
 from reput.base import now_ms
-from reput.core import TOPIC_DATABASES, AnyStore, settings_in_rocksdb
+from reput.core import TOPIC_DATABASES, settings_in_rocksdb
+from reput.engine.writer import AnyStore
 from reput.errors import FormatError
 from reput.format.file_names import TOPICS_FILE
 from reput.format.pop import REVIVE_TOPIC_PREFIX

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from reput.base import looks_like_seconds
-from reput.core import ANY_OFFSET, QueryMessageResult, facts_of, has_keys_in_rocksdb
+from reput.core import ANY_OFFSET, QueryMessageResult, facts_of
+from reput.engine.writer import has_keys_in_rocksdb
 from reput.errors import MessageNotFoundError
 from reput.format.commit_log import decode
 from reput.format.index_file import KEY_TYPE, TAG_TYPE, UNIQUE_TYPE, tag_key

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from reput.base import format_time, now_ms
-from reput.core import MissingStore, SharedStore
+from reput.engine.writer import MissingStore, SharedStore
 from reput.errors import ReputError, StoreAccessError
 from reput.format.host import Host
 from reput.wings.serve.broker.broker import Cluster, ServedBroker

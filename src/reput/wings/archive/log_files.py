@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-from reput.core.log.files import CommitLogFile
-from reput.core.log.known_file import KnownFile, ReplacedIds, TimedPiece
+from reput.core import CommitLogFile, KnownFile, ReplacedIds, TimedPiece
 from reput.errors import UsageError
 from reput.format.archive import LogFile
 from reput.format.commit_log import MessageExt, RecordError, decode_located, locate

@@ -26,7 +26,7 @@ from reput.io import RocksFolder
 
 # Imported only for type checkers, because the facts of a store import this module.
 if TYPE_CHECKING:
-    from reput.core.store.facts import StoreFacts
+    from reput.core import StoreFacts
 
 KEYS, TRANSACTIONS = "keys", "transactions"
 

@@ -21,16 +21,22 @@ from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from reput.base import INDEX_SETTINGS, LOG_SETTING, Finding, Kind, StoreConfig
-from reput.core.index.geometry import GeometryFinder, IndexGeometry
-from reput.core.index.set_reader import IndexFileSetReader
-from reput.core.log.reader import CommitLogReader
-from reput.core.log.sources import StoreLog
-from reput.core.log.walk import LogWalk
-from reput.core.queues.folders import offset_entries, walk_queues
-from reput.core.queues.forms import QueuesOf
-from reput.core.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION
-from reput.core.store.parts import with_version
-from reput.core.store.tag_items import index_tags_from
+from reput.core import (
+    BATCH_QUEUE,
+    CONSUME_QUEUE,
+    EXTENSION,
+    CommitLogReader,
+    GeometryFinder,
+    IndexFileSetReader,
+    IndexGeometry,
+    LogWalk,
+    QueuesOf,
+    StoreLog,
+    offset_entries,
+    walk_queues,
+    with_version,
+)
+from reput.engine.writer.tag_items import index_tags_from
 from reput.errors import ReputError, raise_if_refused
 from reput.format.commit_log import BLANK_BYTES, stated_record_crc
 from reput.format.consume_queue import BatchEntry, ConsumeQueueEntry, decode_entry
@@ -39,7 +45,7 @@ from reput.format.properties import LMQ_PREFIX
 from reput.io import Storage, listed_size
 
 if TYPE_CHECKING:
-    from reput.core.store.facts import StoreFacts
+    from reput.engine.writer.survey import StoreSurvey
 
 _MOST_NAMED = 3
 _LEAST_EXTENSION_BYTES = 64
@@ -171,7 +177,7 @@ BROKER_NAMES = {kind.setting: kind.name for kind in QUEUE_SIZES} | {
 }
 
 
-def sizes_of(facts: StoreFacts) -> FileSizes:
+def sizes_of(facts: StoreSurvey) -> FileSizes:
     path, given, storage, parts = facts.path, facts.given, facts.storage, facts.parts
     survey = _SizeSurvey()
     files = chain.from_iterable(_files_in(folder, storage) for folder in facts.log_folders)
@@ -418,7 +424,7 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _SizeEvi
     return _SizeEvidence(values)
 
 
-def _topics_of_form(facts: StoreFacts) -> Collection[str]:
+def _topics_of_form(facts: StoreSurvey) -> Collection[str]:
     """Return the topics of queues in another form than files, such as RocksDB; none if they cannot be read."""
     if (form := facts.queue_form) is None:
         return ()

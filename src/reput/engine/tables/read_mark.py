@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from reput.core.log.files import CommitLogFile
-from reput.core.log.sources import LogListing
+from reput.core import CommitLogFile, LogListing
 
 # This many bytes are compared at the beginning, and at the end, of the part of a file that was read.
 _PROVEN_BYTES = 4096

@@ -15,10 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.core.index.entries import IndexEntries
-from reput.core.index.key_index import BulkHits
-from reput.core.index.reader import BrokenChainError, IndexFileReader
-from reput.core.log.offset_range import OffsetRange
+from reput.core import BrokenChainError, BulkHits, IndexEntries, IndexFileReader, OffsetRange
 from reput.errors import FormatError, StoreChangedError, StoreNotFoundError
 from reput.format.dtypes import RawEntries
 from reput.format.index_file import file_bytes

@@ -1,17 +1,17 @@
-"""Render messages for people: a body as JSON, text or hexadecimal, and messages as a table with two lines each."""
+"""Render for people: a body as JSON, text or hexadecimal, messages as a table with two lines each, and an answer."""
 
 from __future__ import annotations
 
 import codecs
 import json
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
 from reput import base
 from reput.base import PIPED_WIDTH, counted, format_time, one_line, printable
-from reput.core.query.inner_batch import is_inner_batch, unwrap
+from reput.core import Basis, Coverage, QueryRecords, QueryResult, is_inner_batch, unwrap
 from reput.errors import CorruptMessageError, UsageError
 from reput.format.bodies import body_beginning
 from reput.format.commit_log import MessageExt
@@ -210,7 +210,7 @@ def _shortened(text: str, width: int) -> str:
     return text if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…"
 
 
-def message_lines(messages: Sequence[MessageExt]) -> Iterator[str]:
+def table_lines(messages: Sequence[MessageExt]) -> Iterator[str]:
     """Yield the lines of a table in the form for pipes: without colours, and with a fixed width."""
     return MessageTable(PIPED_WIDTH).lines(messages)
 
@@ -245,3 +245,65 @@ def _cells(message: MessageExt) -> tuple[str, ...]:
         one_line(properties.get(TAGS, "-"), _TAGS_WIDTH),
         one_line(properties.get(KEYS) or properties.get(UNIQ_KEY, "-"), _KEYS_WIDTH),
     )
+
+
+def answer_lines(answer: QueryResult) -> Iterator[str]:
+    """Yield the output of `reput query`: the messages, what was searched, and what could not be read."""
+    if answer.messages:
+        yield from table_lines(answer.messages)
+        yield ""
+    yield from map(printable, answer_in_words(answer, "after"))
+    for lost in answer.coverage.unreadable:
+        yield f"reput: {printable(str(lost))}"
+
+
+def answer_in_words(answer: QueryResult | QueryRecords, after: str) -> Iterator[str]:
+    """Yield sentences about the number of messages and the coverage. `after` names the argument that takes a cursor."""
+    count = len(answer.messages if isinstance(answer, QueryResult) else answer.records)
+    messages = counted(count, "message") if count else "No message"
+    more = f", and there are more: continue with {after} {answer.cursor}"
+    yield f"{messages}." if answer.cursor is None else messages + more
+    yield from coverage_in_words(answer.coverage)
+
+
+def coverage_in_words(coverage: Coverage) -> Iterator[str]:
+    """Yield sentences about the coverage, one per line."""
+    archived = coverage.archive_indexes
+    files = coverage.indexed_files - archived
+    ways = [f"through {counted(files, 'IndexFile')} ({_bases(coverage)})"] if files else []
+    if archived:
+        ways.append(f"through {counted(archived, 'index', 'indexes')} of the archive")
+    if coverage.scanned_bytes or not ways:
+        ways.append(f"{counted(coverage.scanned_bytes, 'byte')} message by message")
+    log = coverage.log
+    yield f"Searched the CommitLog from {log.start:,} to {log.stop:,}, {' and '.join(ways)}."
+    if coverage.inner_messages is not None:
+        count = f"{counted(coverage.inner_messages, 'message')} inside inner batches"
+        yield f"Compared {count}, whose keys a broker's index lacks, by scanning for them."
+    yield from (f"Not used: {problem}" for problem in coverage.problems)
+    if coverage.unreadable:
+        lost = f"{counted(coverage.unreadable_bytes, 'byte')} could not be read"
+        yield f"{lost}: messages in it are missing from this answer."
+    yield from coverage.notes
+
+
+def _bases(coverage: Coverage) -> str:
+    """Return how many of the used IndexFiles are proven or spot-checked, such as `2 proven, 1 spot-checked`."""
+    checked_files = coverage.spot_checked_files
+    proven_files = coverage.indexed_files - coverage.archive_indexes - checked_files
+    counts = ((proven_files, Basis.PROVEN), (checked_files, Basis.SPOT_CHECKED))
+    return ", ".join(f"{count:,} {basis}" for count, basis in counts if count)
+
+
+def coverage_fields(coverage: Coverage) -> dict[str, Any]:
+    """Return the coverage as fields of JSON. docs/trace.md and docs/console-api.md describe the fields."""
+    return {
+        "begin": coverage.log.start,
+        "end": coverage.log.stop,
+        "index_files": coverage.indexed_files,
+        "spot_checked_files": coverage.spot_checked_files,
+        "scanned_bytes": coverage.scanned_bytes,
+        "inner_messages": coverage.inner_messages,
+        "problems": [problem.as_json() for problem in coverage.problems],
+        "notes": list(coverage.notes),
+    }

@@ -17,15 +17,27 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from reput.base import Finding, Kind
-from reput.core.log.files import CommitLogFile, lost_end
-from reput.core.log.offset_range import OffsetRange
-from reput.core.log.record import LocatedRecord, further_queues
-from reput.core.log.walk import LogWalk, sampled_records
-from reput.core.query.evidence import Coverage, Evidence, Question, bytes_of
-from reput.core.query.message_store import MessageStore
-from reput.core.query.pull import QueuePlace, is_in_place
-from reput.core.query.window_evidence import WindowEvidence, lost_beside
-from reput.core.queues.queue_index import LostEntriesError, QueueReader, finding_of
+from reput.core import (
+    CommitLogFile,
+    Coverage,
+    Evidence,
+    LocatedRecord,
+    LogWalk,
+    LostEntriesError,
+    MessageStore,
+    OffsetRange,
+    Question,
+    QueuePlace,
+    QueueReader,
+    WindowEvidence,
+    finding_of,
+    further_findings,
+    further_queues,
+    is_in_place,
+    lost_beside,
+    lost_end,
+    sampled_records,
+)
 from reput.errors import (
     CorruptMessageError,
     FormatError,
@@ -56,6 +68,8 @@ _PAGE = 256
 # range, records are read at `_PLACES` places.
 _WALKED_BYTES, _PLACES = 1 << 20, 64
 _FURTHER = INNER_MULTI_DISPATCH.encode()
+# Greater than every physical offset.
+_AFTER_ALL = 1 << 63
 _OUT_OF_ORDER = "the entry leads to an earlier message than an entry before it"
 
 
@@ -89,7 +103,8 @@ class _Read(NamedTuple):
 class QueueTail:
     """A reader of a store's queues, from their ends backwards.
 
-    damage  errors of entries and of their messages
+    damage    errors of entries and of their messages; each unreadable record is named with its range of the log
+    position  physical offset of the last entry that `records` has examined
     """
 
     def __init__(
@@ -98,11 +113,20 @@ class QueueTail:
         takes_queue: Callable[[str, int], bool],
         begin: int | None = None,
         end: int | None = None,
+        *,
+        topic: str | None = None,
+        before: int | None = None,
+        damage: list[Finding] | None = None,
     ) -> None:
-        """Read the queues that `takes_queue` accepts. Messages stored before `begin` or after `end` may be skipped."""
+        """Read the queues that `takes_queue` accepts. `topic` is their topic, if it is only one.
+
+        Messages that were stored before `begin` or after `end`, or begin at or after the physical offset `before`, may
+        be skipped. Errors are added to `damage`.
+        """
         self._store, self._log, self._takes_queue = store, store.commit_log, takes_queue
-        self._begin, self._end = begin, end
-        self.damage: list[Finding] = []
+        self._begin, self._end, self._before, self._topic = begin, end, before, topic
+        self.damage: list[Finding] = [] if damage is None else damage
+        self.position = _AFTER_ALL
         self._newer: dict[tuple[str, int], _Read] = {}
 
     def entries(self, *, check: bool = False) -> Iterator[QueuedEntry]:
@@ -110,17 +134,20 @@ class QueueTail:
 
         With `check`, report entries that are not in the order of their queue.
         """
-        queues = [
-            self._entries_back(topic, queue_id, check)
-            for topic, queue_id in self._store.queues.list()
-            if self._takes_queue(topic, queue_id)
-        ]
+        queues = [self._entries_back(topic, queue_id, check) for topic, queue_id in self._list()]
         return merge(*queues, key=lambda entry: -entry.physical_offset)
 
-    def records(self, stop: int, tags: Collection[str]) -> Iterator[LocatedRecord]:
+    def _list(self) -> list[tuple[str, int]]:
+        queues = self._store.queues.list(self._topic)
+        return [queue for queue in queues if self._takes_queue(*queue)]
+
+    def records(
+        self, stop: int, tags: Collection[str], most_damage: int | None = None
+    ) -> Iterator[LocatedRecord]:
         """Yield records before `stop` that may have one of these tags, newest first, each once.
 
-        Report entries that lead to a record of another queue, and missing or repeated queue offsets.
+        Report entries that lead to a record of another queue, and missing or repeated queue offsets. End if there are
+        more than `most_damage` findings.
         """
         hashes = {hash_code(tag) for tag in tags}
         expected: dict[tuple[str, int], int] = {}
@@ -130,7 +157,10 @@ class QueueTail:
         for entry in self.entries(check=True):
             if entry.physical_offset >= stop:
                 continue
-            queue = entry.topic, entry.queue_id
+            is_first = self.position == _AFTER_ALL
+            if most_damage is not None and len(self.damage) > most_damage and not is_first:
+                return
+            queue, self.position = (entry.topic, entry.queue_id), entry.physical_offset
             # Entries are read newest first, so the expected queue offset decreases by 1 with each entry. A batch (5.x)
             # has several queue offsets, but only one entry, for the first of these offsets. So for a batch, also
             # subtract the number of its other queue offsets.
@@ -140,24 +170,43 @@ class QueueTail:
                 if queue in expected:
                     expected[queue] -= 1
                 continue
-            record = self._read(entry)
-            if record is None or not self._follows(entry, record, expected):
-                continue
-            if entry.physical_offset != offset:
-                offset = entry.physical_offset
+            record = self._record(entry, expected)
+            if record is None and queue in expected:
+                # The message is reported, so it is not missing as well.
+                expected[queue] -= 1
+            elif record is not None and record.physical_offset != offset:
+                offset = record.physical_offset
                 yield record
 
     def check_ends(self, before: int) -> None:
         """Report queues that have no entries for their newest messages before a physical offset."""
-        for topic, queue_id in self._store.queues.list():
-            if self._takes_queue(topic, queue_id):
-                try:
-                    self._store.check_later(topic, queue_id, before)
-                except FormatError as error:
-                    self.damage.append(Finding.of_error(Kind.MISSING_QUEUE_ENTRY, error))
-                # The queue has expired since it was listed.
-                except MessageNotFoundError:
-                    continue
+        for topic, queue_id in self._list():
+            try:
+                self._store.check_later(topic, queue_id, before)
+            except FormatError as error:
+                self.damage.append(Finding.of_error(Kind.MISSING_QUEUE_ENTRY, error))
+            # The queue has expired since it was listed.
+            except MessageNotFoundError:
+                continue
+
+    def _record(
+        self, entry: QueuedEntry, expected: dict[tuple[str, int], int]
+    ) -> LocatedRecord | None:
+        """Return the record that belongs to an entry, or report why there is none."""
+        mark = len(self.damage)
+        record = self._read(entry)
+        if record is not None and self._follows(entry, record, expected):
+            return record
+        # The newest entry may have been half written, or its record may be in a new file. Both are complete now.
+        with suppress(StoreError):
+            has_grown = self._log.refresh()
+            queue = self._store.queues.queue(entry.topic, entry.queue_id)
+            offset, size, tags_code = queue.entry(entry.queue_offset)[:3]
+            again = entry._replace(physical_offset=offset, size=size, tags_code=tags_code)
+            if again != entry or has_grown:
+                del self.damage[mark:]
+                return self._record(again, expected)
+        return None
 
     def _read(self, entry: QueuedEntry) -> LocatedRecord | None:
         try:
@@ -169,6 +218,12 @@ class QueueTail:
             if file is not None:
                 reason = getattr(error, "reason", "no message begins there")
                 self.damage.append(file.lost(at, at + entry.size, reason))
+            elif at >= self._log.files_end:
+                lost = Finding(
+                    Kind.UNREADABLE_RECORD, self._log.source.name, str(error),
+                    physical_offset=at, length=entry.size,
+                )  # fmt: skip
+                self.damage.append(lost)
             return None
 
     def _follows(
@@ -230,23 +285,31 @@ class QueueTail:
         folder = self._store.queues.queue(entry.topic, entry.queue_id).folder
         self.damage.append(Finding(kind, folder, f"queue offset {entry.queue_offset}: {reason}"))
 
-    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Return queue offsets [least, stop) that contain all messages of the time window."""
-        queue = self._store.queues.queue(topic, queue_id)
+    def _spans(self, topic: str, queue_id: int) -> list[range]:
+        """Return ranges of queue offsets that contain all requested messages, newest first."""
+        store, queue = self._store, self._store.queues.queue(topic, queue_id)
         least, stop = queue.min_queue_offset(self._log.min_offset), queue.max_queue_offset()
-        try:
-            if self._end is not None:
-                end = self._store.end_offset_by_time(topic, queue_id, self._end, check=False)
-                stop = min(stop, end)
-            if self._begin is not None:
-                first = self._store.offset_by_time(topic, queue_id, self._begin, check=False)
-                least = max(least, queue.span(first)[0] if first < stop else first)
-        except (FormatError, MessageNotFoundError):
+        has_window, spans = self._begin is not None or self._end is not None, [range(least, stop)]
+        with suppress(FormatError, MessageNotFoundError):
+            if self._before is not None:
+                stop = min(stop, queue.min_queue_offset(self._before))
             # The times of a damaged queue do not show where to begin, so the whole queue is read.
-            pass
-        if self._begin is not None or self._end is not None:
-            self.damage += lost_beside(self._store, topic, queue_id, range(least, stop))
-        return least, stop
+            if has_window:
+                if self._end is not None:
+                    stop = min(
+                        stop, store.end_offset_by_time(topic, queue_id, self._end, check=False)
+                    )
+                if self._begin is not None:
+                    first = store.offset_by_time(topic, queue_id, self._begin, check=False)
+                    least = max(least, queue.span(first)[0] if first < stop else first)
+                window = (
+                    -_AFTER_ALL if self._begin is None else self._begin,
+                    _AFTER_ALL if self._end is None else self._end,
+                )
+                spans = store.spans_by_time(topic, queue_id, *window)
+        if has_window:
+            self.damage += lost_beside(store, topic, queue_id, range(least, stop))
+        return [range(max(span.start, least), min(span.stop, stop)) for span in spans]
 
     def _entries_back(self, topic: str, queue_id: int, check: bool) -> Iterator[QueuedEntry]:
         """Yield the entries of a queue that have not expired, newest first."""
@@ -254,46 +317,32 @@ class QueueTail:
         # Queue offset of the entry after the current one in the queue. The loop reads entries newest first, so it has
         # already read that entry. None at the queue's end, or if that entry is lost.
         newer: int | None = None
-        has_window = self._begin is not None or self._end is not None
         # Most of thousands of queues are only asked for their newest entry.
-        if not check and not has_window and (newest := self._newest(queue)) is not None:
+        is_fast = not check and self._begin is None and self._end is None
+        if is_fast and (newest := self._newest(queue)) is not None:
             newer, last = newest
             yield QueuedEntry(*last, topic, queue_id, newer)
-        least, stop = self._bounds(topic, queue_id)
-        stop = stop if newer is None else newer
         step = _FIRST_ENTRIES
-        while least < stop:
-            start = max(stop - step, least)
-            # An item with None in place of an entry marks lost entries.
-            entries: list[tuple[int, ConsumeQueueEntry | None]] = []
-            position = start
-            while position < stop:
+        for span in self._spans(topic, queue_id):
+            stop = span.stop if newer is None else min(span.stop, newer)
+            while span.start < stop:
+                start = max(stop - step, span.start)
                 try:
-                    for number, entry in queue.numbered(position, stop):
-                        entries.append((number, entry))
-                        position = max(position, number + 1)
-                    break
+                    entries = self._entries_within(queue, start, stop)
                 except (StoreNotFoundError, MessageNotFoundError):
                     return
-                except LostEntriesError as error:
-                    # The queue is read backwards, so the previous read covered the entries from `stop` on. If a range
-                    # of lost entries crosses `stop`, the previous read has already reported this range.
-                    if error.resume_offset <= stop:
-                        self.damage.append(Finding.of_error(Kind.QUEUE_GAP, error))
-                    position = max(error.resume_offset, position + 1)
-                    entries.append((position, None))
-            if check:
-                self._check_order(queue, (topic, queue_id), entries)
-            for number, item in reversed(entries):
-                if item is not None and item != PRE_BLANK:
-                    unnumbered = 0 if newer is None else newer - number - 1
-                    yield QueuedEntry(*item, topic, queue_id, number, unnumbered)
-                newer = None if item is None else number
-            # Entries are read from the end of the queue to its beginning. The entry with the lowest queue offset in
-            # this read may be a batch that begins before `start`. So the next read, of earlier entries, must end where
-            # that batch begins.
-            stop = queue.span(start)[0]
-            step = min(2 * step, _MOST_ENTRIES)
+                if check:
+                    self._check_order(queue, (topic, queue_id), entries)
+                for number, item in reversed(entries):
+                    if item is not None and item != PRE_BLANK:
+                        unnumbered = 0 if newer is None else newer - number - 1
+                        yield QueuedEntry(*item, topic, queue_id, number, unnumbered)
+                    newer = None if item is None else number
+                # Entries are read from the end of the queue to its beginning. The entry with the lowest queue offset in
+                # this read may be a batch that begins before `start`. So the next read, of earlier entries, must end
+                # where that batch begins.
+                stop = queue.span(start)[0]
+                step = min(2 * step, _MOST_ENTRIES)
         try:
             self._store.check_begin(topic, queue_id)
         except FormatError as error:
@@ -301,6 +350,27 @@ class QueueTail:
         # The file has expired meanwhile.
         except MessageNotFoundError:
             return
+
+    def _entries_within(
+        self, queue: QueueReader, start: int, stop: int
+    ) -> list[tuple[int, ConsumeQueueEntry | None]]:
+        """Return entries with their queue offsets. An item with None in place of an entry marks lost entries."""
+        entries: list[tuple[int, ConsumeQueueEntry | None]] = []
+        position = start
+        while position < stop:
+            try:
+                for number, entry in queue.numbered(position, stop):
+                    entries.append((number, entry))
+                    position = max(position, number + 1)
+                break
+            except LostEntriesError as error:
+                # The queue is read backwards, so the previous read covered the entries from `stop` on. If a range of
+                # lost entries crosses `stop`, the previous read has already reported this range.
+                if error.resume_offset <= stop:
+                    self.damage.append(Finding.of_error(Kind.QUEUE_GAP, error))
+                position = max(error.resume_offset, position + 1)
+                entries.append((position, None))
+        return entries
 
     def _newest(self, queue: QueueReader) -> tuple[int, ConsumeQueueEntry] | None:
         """Return a queue's last entry and its queue offset, with few reads.
@@ -482,8 +552,7 @@ class LogTail:
 
     def _report_uncovered(self, cursor: int | None) -> None:
         """Report why the answer's evidence does not cover the log from the oldest message to the end."""
-        reported = set(self.damage)
-        self.damage += [lost for lost in self.coverage(cursor).unreadable if lost not in reported]
+        self.damage += further_findings(self.coverage(cursor).unreadable, self.damage)
 
     def coverage(self, cursor: int | None = None) -> Coverage:
         """Return the coverage of the messages that `last` returned. `cursor` is the oldest one if there are more."""
@@ -616,11 +685,13 @@ class LogTail:
         if self._filter.key is not None:
             return list(islice(self._by_key(stop), count))[::-1]
         limits = self._filter
-        queues = QueueTail(self._store, limits.takes_queue, limits.begin, limits.end)
+        queues = QueueTail(
+            self._store, limits.takes_queue, limits.begin, limits.end,
+            topic=limits.topic, damage=self.damage,
+        )  # fmt: skip
         records = list(islice(self._by_queue(queues, stop), count))[::-1]
         if len(records) == count:
             queues.check_next()
-            self._report(queues)
         start = records[0].physical_offset if len(records) == count else self._log.min_offset
         self._check_queues(start, stop)
         self._prove(OffsetRange(start, stop))
@@ -628,23 +699,14 @@ class LogTail:
 
     def _prove(self, within: OffsetRange) -> None:
         """Report the evidence of the queues in a range of the log, and the damage that withdraws it."""
-        limits, evidence = self._filter, Evidence(self._log.source.name)
+        limits = self._filter
         window = WindowEvidence(
             self._store, limits.takes_queue, limits.begin, limits.end, topic=limits.topic
         )
-        window.add_to(evidence, within)
-        coverage = evidence.coverage(within)
+        coverage = window.coverage(within, Question())
         self._notes = window.notes
         self._evidence.answered(coverage)
-        reported = {(lost.kind, lost.file) for lost in self.damage}
-        ranges = [ran for lost in self.damage if (ran := bytes_of(lost)) is not None]
-        for lost in coverage.unreadable:
-            place = bytes_of(lost)
-            is_new = (lost.kind, lost.file) not in reported
-            if place is not None:
-                is_new = bool(place.without(ranges))
-            if is_new:
-                self.damage.append(lost)
+        self.damage += further_findings(coverage.unreadable, self.damage)
 
     def _check_queues(self, start: int, stop: int) -> None:
         """Report queues that have no ConsumeQueue, although the log has messages of the queues that the filter accepts.
@@ -712,14 +774,8 @@ class LogTail:
         """Yield the messages of the queues, newest first."""
         queues.check_ends(stop)
         for record in queues.records(stop, self._filter.tags):
-            self._report(queues)
             if self._filter.takes(record):
                 yield record.alone()
-        self._report(queues)
-
-    def _report(self, queues: QueueTail) -> None:
-        self.damage += queues.damage
-        queues.damage.clear()
 
     def _entries(self) -> Iterator[QueuedEntry]:
         """Yield entries of all queues, newest first, one per message."""

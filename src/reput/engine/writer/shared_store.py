@@ -13,10 +13,14 @@ from threading import Lock
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, Unpack
 
 from reput.base import StoreConfig, counted, format_time
-from reput.core.query.answers import PulledRecords, PullResult, UnreadableMessages
-from reput.core.query.compat import KnownEnd
-from reput.core.query.message_store import MessageStore
-from reput.core.store.store_reader import ReaderOptions
+from reput.core import (
+    KnownEnd,
+    MessageStore,
+    PulledRecords,
+    PullResult,
+    ReaderOptions,
+    UnreadableMessages,
+)
 from reput.errors import StoreError, UsageError
 
 # Idle readers keep files open, so only a few are kept.

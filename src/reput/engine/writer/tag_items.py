@@ -11,9 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from reput.core.index.reader import IndexFileReader
-from reput.core.index.set_reader import IndexFileSetReader
-from reput.core.log.reader import CommitLogReader
+from reput.core import CommitLogReader, IndexFileReader, IndexFileSetReader
 from reput.errors import ReputError, StoreError, raise_if_refused
 
 # Records that are examined, one after the other, until one shows whether tags are indexed.

@@ -22,11 +22,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import NamedTuple
 
-from reput.core.log.ends import first_record
-from reput.core.log.files import CommitLogFile
-from reput.core.log.reader import CommitLogReader
-from reput.core.queues.store_queues import KnownOffset
+from reput.core import FILE_FORM, CommitLogFile, CommitLogReader, first_readable_record, queue_forms
 from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import (
     MESSAGE_MAGIC,
@@ -45,6 +44,41 @@ _MORE_FILES = 3
 _CHECKPOINT_SLACK_MS = 3_000
 # A 5.x broker writes a record with message version V2, and another magic, if the topic is longer than 127 bytes.
 _MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)
+
+
+class KnownOffset(NamedTuple):
+    """The greatest physical offset in a store's queues, and whether the queues state that they have all entries before.
+
+    ConsumeQueues show where their newest record ends. Batch queues show where their newest record begins. A database
+    states the offset up to which it has entries. The offset is -1 if the store has no queue files, and 0 for a database
+    without entries.
+    """
+
+    physical_offset: int
+    is_stated: bool = False
+
+
+def known_offset(store: str | PathLike[str]) -> KnownOffset:
+    """Return the greatest physical offset in the queues of a store. The recovery of a 5.x broker uses it.
+
+    Mirrors `ConsumeQueueStoreInterface.getMaxPhyOffsetInConsumeQueue` (tag rocketmq-all-5.3.3). Queues whose last
+    entry cannot be read are ignored. If a store has queues in files and in RocksDB, a broker takes those in files
+    (`combineAssignOffsetCQType`).
+
+    Raises StoreAccessError, and for queues in RocksDB also FormatError and MissingExtraError.
+    """
+    path = fspath(store)
+    in_files = FILE_FORM.end(path)
+    if in_files < 0 and (stated := stated_offset(path)) is not None:
+        return KnownOffset(stated, True)
+    further = (form.end(path) for form in queue_forms(path) if not form.states_end)
+    return KnownOffset(max((in_files, *further)))
+
+
+def stated_offset(store: str | PathLike[str]) -> int | None:
+    """Return the offset that queues in RocksDB state; None without such queues. Raises as `known_offset` does."""
+    path = fspath(store)
+    return next((form.end(path) for form in queue_forms(path) if form.states_end), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +152,7 @@ def _newest_right(log: CommitLogReader, point: DispatchPoint, end: KnownOffset) 
 
     def fits(file: CommitLogFile) -> bool:
         nonlocal more
-        record = first_record(log, file, whole_records=point.whole_records)
+        record = first_readable_record(log, file, whole_records=point.whole_records)
         if record is None or not record.store_timestamp():
             return False
         stated = record.stated_offset()

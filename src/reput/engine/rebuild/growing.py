@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
-from reput.core.log.files import CommitLogFile, find_record, first_nonzero
-from reput.core.log.scan import FileScan, ScanBuffers
-from reput.core.log.sources import LogListing
-from reput.core.log.verdict import ScanMode, end_for_reader
+from reput.core import (
+    CommitLogFile,
+    FileScan,
+    LogListing,
+    ScanBuffers,
+    ScanMode,
+    end_for_reader,
+    find_record,
+    first_nonzero,
+)
 from reput.io import OpenFile, RangeReader
 
 DEFAULT_SPLIT_BYTES = 64 << 20
 """Default size of the log range per task."""
 
+_PAGE_BYTES = 64 << 10
 _APPROACH_BYTES = 8 << 20
 """A walk begins this many bytes before a range. The first record that it finds may be fake, inside the body of a
 message. No message is as long as this distance, so the walk leaves that message before it reaches the range."""
@@ -144,3 +152,42 @@ def _record_before(reader: RangeReader, file: CommitLogFile, start: int, stop: i
         # All bytes from `approach` to `stop` are zero, so no record begins there.
         return None
     return file.start
+
+
+def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
+    """Find the end of a log for readers, by a walk over the last records.
+
+    The walk runs in compiled functions (`reput.kernels`). All callers have already loaded these functions, so the walk
+    starts at once. Raises StoreError.
+    """
+    file = source.last_with_data()
+    if file is None:
+        return source.begin
+    with source.open_file(file.path) as reader:
+        # In most files the unwritten part is zeros. A binary search finds where they begin, and the walk starts well
+        # before that.
+        pages = bisect_left(
+            range(file.size // _PAGE_BYTES),
+            True,
+            key=lambda page: not any(reader.read(page * _PAGE_BYTES, _PAGE_BYTES)),
+        )
+    near = file.start + max(pages * _PAGE_BYTES - _APPROACH_BYTES, 0)
+    start = first_record(source.open_file, file, near, file.end, buffers)
+    return walk_on(source, start, buffers).end
+
+
+def first_record_of(source: LogListing, position: int, buffers: ScanBuffers) -> int:
+    """Return the physical offset of the first record from a position on, or else the log's end. Raises StoreError."""
+    end = find_log_end(source, buffers)
+    for file in source.files:
+        if file.start <= position < min(file.end, end):
+            record_start = first_record(source.open_file, file, position, file.end, buffers)
+            return min(record_start, end)
+        if file.start > position:
+            return min(file.start, end)
+    return end
+
+
+def not_whole(end: int) -> str:
+    """Return a note for users: bytes follow the end of the log. This is normal only while a log is being written."""
+    return f"the log ends at offset {end:,}; the bytes after it are not a valid record and are not read"
