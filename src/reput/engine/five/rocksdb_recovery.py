@@ -12,21 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from reput import core
 from reput.base import Finding, StoreConfig
-from reput.core import (
-    CommitLogFile,
-    CommitLogReader,
-    DispatchBatch,
-    FileScan,
-    Queue,
-    RecoveredQueues,
-    ScanBuffers,
-    ScanMode,
-    StoreLog,
-    facts_of,
-    is_light,
-    queue_database,
-)
 from reput.engine.compare import dispatched_entries, rocksdb_rules
 from reput.engine.five.rocksdb_database import RocksDatabase
 from reput.engine.five.rocksdb_queues import RocksQueueSetWriter
@@ -48,11 +35,11 @@ class DatabaseRecovery:
     def __init__(self, store: Path, config: StoreConfig, batch_topics: frozenset[str]) -> None:
         self._store, self._batch_topics = store, batch_topics
         # If the database is gone, create it anew where it was.
-        lost = facts_of(store).lost_database
-        self._folder = store / lost if lost else Path(queue_database(str(store), LOCAL))
+        lost = core.facts_of(store).lost_database
+        self._folder = store / lost if lost else Path(core.queue_database(str(store), LOCAL))
         self._rules = rocksdb_rules(tuple(config.delay_table_ms()))
 
-    def look(self, files: Sequence[CommitLogFile], log_end: int) -> list[Finding]:
+    def look(self, files: Sequence[core.CommitLogFile], log_end: int) -> list[Finding]:
         """Check the messages that have no entry. Return a finding for each queue with misnumbered messages.
 
         A message is misnumbered if its queue offset is not higher than the queue offset of the queue's previous
@@ -61,19 +48,21 @@ class DatabaseRecovery:
 
         Raises as `run` does.
         """
-        if not files or facts_of(self._store).queue_form is None:
+        if not files or core.facts_of(self._store).queue_form is None:
             return []
         with closing(RocksDatabase(str(self._folder))) as database:
             checkpoint = database.checkpoint()
-            ends = {Queue(end.topic, end.queue_id): end.queue_offset for end in database.ends()}
+            ends = {
+                core.Queue(end.topic, end.queue_id): end.queue_offset for end in database.ends()
+            }
         begin = _record_at(self._store, max(checkpoint, files[0].start), log_end)
-        wrong: dict[Queue, Count] = {}
-        last: dict[Queue, int] = {}
+        wrong: dict[core.Queue, Count] = {}
+        last: dict[core.Queue, int] = {}
         for batch in self._batches(files, begin, log_end):
             for queue, messages, numbers in dispatched_entries(batch):
                 new = messages["physical_offset"] >= checkpoint
                 # Messages of a light queue (LMQ) may repeat a queue offset. Then a broker replaces the entry.
-                if is_light(queue.topic) or not new.any():
+                if core.is_light(queue.topic) or not new.any():
                     continue
                 numbers, offsets = numbers[new], messages["physical_offset"][new]
                 before = np.append(last.get(queue, ends.get(queue, -1)), numbers[:-1])
@@ -88,14 +77,14 @@ class DatabaseRecovery:
             out_of_order(str(self._folder), queue, count) for queue, count in sorted(wrong.items())
         ]
 
-    def run(self, log_begin: int, log_end: int) -> RecoveredQueues:
+    def run(self, log_begin: int, log_end: int) -> core.RecoveredQueues:
         """Open or create the database, and remove the entries of messages that the log does not contain.
 
         Raises:
             MissingExtraError: rocksdict is not installed.
             FormatError, StoreAccessError: The database cannot be opened.
         """
-        if facts_of(self._store).queue_form is None:
+        if core.facts_of(self._store).queue_form is None:
             create_database(self._folder, [], {})
         sizes = BatchSizes(self._store)
         queues = RocksQueueSetWriter(self._folder, sizes, sizes.close)
@@ -104,20 +93,22 @@ class DatabaseRecovery:
             queues.load_ends(self._batch_topics)
             begin = max(queues.checkpoint(), log_begin)
             queues.begin = _record_at(self._store, begin, log_end)
-            return RecoveredQueues(queues, self._rules, queues.begin)
+            return core.RecoveredQueues(queues, self._rules, queues.begin)
         except BaseException:
             # The caller does not get the database, so close it here.
             queues.close(sync=False)
             raise
 
     def _batches(
-        self, files: Sequence[CommitLogFile], begin: int, end: int
-    ) -> Iterator[DispatchBatch]:
-        buffers = ScanBuffers()
+        self, files: Sequence[core.CommitLogFile], begin: int, end: int
+    ) -> Iterator[core.DispatchBatch]:
+        buffers = core.ScanBuffers()
         for file in files:
             start, stop = max(begin, file.start), min(file.end, end)
             if start < stop:
-                scan = FileScan(file, start, stop, ScanMode.SALVAGE, self._rules, buffers=buffers)
+                scan = core.FileScan(
+                    file, start, stop, core.ScanMode.SALVAGE, self._rules, buffers=buffers
+                )
                 yield from scan.batches()
 
 
@@ -129,7 +120,7 @@ def _record_at(store: Path, physical_offset: int, log_end: int) -> int:
     """
     if physical_offset >= log_end:
         return log_end
-    with closing(CommitLogReader(StoreLog(store))) as log:
+    with closing(core.CommitLogReader(core.StoreLog(store))) as log:
         try:
             if log.get(physical_offset).physical_offset == physical_offset:
                 return physical_offset

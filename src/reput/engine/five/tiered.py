@@ -18,13 +18,7 @@ from typing import NamedTuple
 from reput.base import Finding, Kind
 from reput.core import KeyPredicate, LocatedRecord
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, StoreNotFoundError
-from reput.format import tiered
-from reput.format.commit_log import (
-    MIN_RECORD_BYTES,
-    RecordError,
-    locate,
-    read_size_and_physical_offset,
-)
+from reput.format import commit_log, tiered
 from reput.format.consume_queue import ENTRY_BYTES, decode_entry
 from reput.format.file_names import TIERED_FOLDER, TIERED_INDEX_FOLDER, parse_queue_id
 from reput.format.message_id import spellings
@@ -213,14 +207,14 @@ class TieredQueue:
     def record(self, position: int, size: int) -> LocatedRecord:
         """Return the record of this size at `position`. Raises CorruptMessageError, StoreAccessError."""
         size = min(size, self.log.stop - position)
-        if size < MIN_RECORD_BYTES or position < self.log.start:
+        if size < commit_log.MIN_RECORD_BYTES or position < self.log.start:
             raise self._corrupt(position, f"there is no record of {size} bytes here")
         data = self.log.read(position, size)
         try:
-            layout = locate(data, 0, len(data))
-        except RecordError as error:
+            layout = commit_log.locate(data, 0, len(data))
+        except commit_log.RecordError as error:
             raise self._corrupt(position, str(error)) from None
-        offset = read_size_and_physical_offset(data, 0)[1]
+        offset = commit_log.read_size_and_physical_offset(data, 0)[1]
         if layout.total_bytes != size or offset != position:
             raise self._corrupt(position, f"the record there states offset {offset}")
         return LocatedRecord(position, data, layout)
@@ -229,8 +223,10 @@ class TieredQueue:
         """Yield all records, oldest first. At an unreadable record, add a finding to `damage` and stop."""
         position = self.log.start
         while position < self.log.stop:
-            head = self.log.read(position, MIN_RECORD_BYTES)
-            size = read_size_and_physical_offset(head.ljust(MIN_RECORD_BYTES, b"\0"), 0)[0]
+            head = self.log.read(position, commit_log.MIN_RECORD_BYTES)
+            size = commit_log.read_size_and_physical_offset(
+                head.ljust(commit_log.MIN_RECORD_BYTES, b"\0"), 0
+            )[0]
             try:
                 record = self.record(position, size)
             except CorruptMessageError as error:

@@ -24,18 +24,9 @@ import pyarrow as pa
 from reput.base import has_control
 from reput.engine.tables import ReadTask
 from reput.errors import UsageError
+from reput.wings.lakes import body_shape
 from reput.wings.lakes.body_decoders import BodyDecoder
-from reput.wings.lakes.body_shape import (
-    MOST_COLUMNS,
-    NOTHING,
-    BodyShape,
-    Widenings,
-    changes,
-    evolved,
-    is_list,
-    is_wider,
-    united,
-)
+from reput.wings.lakes.body_shape import MOST_COLUMNS
 from reput.wings.lakes.commit import Destination, State
 from reput.wings.lakes.report import ExportReport
 from reput.wings.lakes.request import INFER, UTF_8, ExportRequest
@@ -90,9 +81,9 @@ class ShapeInference:
 
     def __init__(
         self,
-        old: BodyShape | None = None,
+        old: body_shape.BodyShape | None = None,
         *,
-        widens: Widenings = NOTHING,
+        widens: body_shape.Widenings = body_shape.NOTHING,
         timestamps: bool = False,
     ) -> None:
         self._columns, self._bytes = 0, 0
@@ -119,7 +110,7 @@ class ShapeInference:
                 self._see(self._root, value, 0)
 
     @property
-    def shape(self) -> BodyShape:
+    def shape(self) -> body_shape.BodyShape:
         """Return the inferred shape. Raises UsageError if no body has a field."""
         kind = self._struct_of(self._root.fields, "")
         if kind is None:
@@ -128,7 +119,7 @@ class ShapeInference:
                 "pass a file with a schema, or choose topics whose bodies are JSON",
                 arguments=["json_body", "topics"],
             )
-        return BodyShape(pa.schema(list(kind)), self._required)
+        return body_shape.BodyShape(pa.schema(list(kind)), self._required)
 
     @property
     def notes(self) -> list[str]:
@@ -149,7 +140,7 @@ class ShapeInference:
         if pa.types.is_struct(kind):
             self._columns += kind.num_fields
             node.fields = {inner.name: self._known(inner.type) for inner in kind}
-        elif is_list(kind):
+        elif body_shape.is_list(kind):
             node.element = self._known(kind.value_type)
         return node
 
@@ -226,7 +217,7 @@ class ShapeInference:
 
     def _widened(self, old: pa.DataType, kind: str | None, path: str) -> pa.DataType:
         if kind == "number" and pa.types.is_integer(old):
-            if is_wider(old, pa.float64(), self._widens):
+            if body_shape.is_wider(old, pa.float64(), self._widens):
                 return pa.float64()
             self._too_narrow[path] = None
         return old
@@ -248,7 +239,7 @@ def _agrees(kind: str, old: pa.DataType | None) -> bool:
     """Return whether a value of this kind fits the type of a table's field. Inference ignores all other values."""
     if old is None:
         return True
-    if pa.types.is_struct(old) or is_list(old):
+    if pa.types.is_struct(old) or body_shape.is_list(old):
         return kind == ("object" if pa.types.is_struct(old) else "list")
     # Any other field keeps its type: only numbers can be widened.
     return kind in ("integer", "number")
@@ -285,7 +276,7 @@ def choose_shape(
     tasks: Sequence[ReadTask],
     report: ExportReport,
     decoder: BodyDecoder | None = None,
-) -> BodyShape | None:
+) -> body_shape.BodyShape | None:
     """Return the shape of this run's bodies, or None if they stay bytes; add new fields to the report.
 
     Raises UsageError, for example if the types in the user's schema file conflict with the types in the table.
@@ -302,16 +293,18 @@ def choose_shape(
     else:
         shape = _of_file(str(source), old, destination)
     if old is not None:
-        report.json_changes = changes(old, shape)
+        report.json_changes = body_shape.changes(old, shape)
     return shape
 
 
-def _of_file(path: str, old: BodyShape | None, destination: Destination) -> BodyShape:
-    shape = BodyShape.from_file(path)
+def _of_file(
+    path: str, old: body_shape.BodyShape | None, destination: Destination
+) -> body_shape.BodyShape:
+    shape = body_shape.BodyShape.from_file(path)
     if old is None:
         return shape
     try:
-        return evolved(old, shape, destination.widens)
+        return body_shape.evolved(old, shape, destination.widens)
     except ValueError as error:
         raise UsageError(
             f"{destination.name}: its fields or types differ from those in {path}: "
@@ -323,11 +316,11 @@ def _of_file(path: str, old: BodyShape | None, destination: Destination) -> Body
 def _decoded(
     decoder: BodyDecoder,
     request: ExportRequest,
-    old: BodyShape | None,
+    old: body_shape.BodyShape | None,
     destination: Destination,
     tasks: Sequence[ReadTask],
     report: ExportReport,
-) -> BodyShape:
+) -> body_shape.BodyShape:
     """Return the table's fields, followed by the decoder's fields that the table lacks."""
     bodies = () if decoder.is_fixed else sample_bodies(list(tasks), request, _SAMPLED_BODIES)
     fields = decoder.fields(bodies)
@@ -341,12 +334,12 @@ def _decoded(
             arguments=["body"],
         )
     try:
-        new = BodyShape.of_type(pa.struct(list(fields.schema)))
+        new = body_shape.BodyShape.of_type(pa.struct(list(fields.schema)))
     except ValueError as error:
         raise UsageError(f"body {decoder.name}: {error}", arguments=["body"]) from None
     if old is None:
         return new
-    shape, conflicts = united(old, new, destination.widens)
+    shape, conflicts = body_shape.united(old, new, destination.widens)
     if conflicts and decoder.is_fixed:
         raise UsageError(
             f"{destination.name}: was created with other types than the {decoder.name} schema has: {conflicts[0]}; "
@@ -361,11 +354,11 @@ def _decoded(
 
 def _inferred(
     request: ExportRequest,
-    old: BodyShape | None,
-    widens: Widenings,
+    old: body_shape.BodyShape | None,
+    widens: body_shape.Widenings,
     tasks: Sequence[ReadTask],
     report: ExportReport,
-) -> BodyShape:
+) -> body_shape.BodyShape:
     inference = ShapeInference(old, widens=widens, timestamps=request.json_timestamps)
     bodies = sample_bodies(list(tasks), request, _SAMPLED_BODIES)
     if request.charset != UTF_8:

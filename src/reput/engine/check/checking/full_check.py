@@ -16,19 +16,8 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import TypeVar
 
+from reput import core
 from reput.base import Finding, Kind, Progress, Runner, no_progress
-from reput.core import (
-    BATCH_QUEUE,
-    BatchQueueSetReader,
-    CommitLogFile,
-    CommitLogReader,
-    DispatchRules,
-    MessageStore,
-    Queue,
-    StoreLog,
-    is_light,
-    list_queue_files,
-)
 from reput.engine.check.checking.checked_store import CheckedStore, IndexTable, lost_files
 from reput.engine.check.checking.checkpoint import checkpoint_ahead
 from reput.engine.check.checking.index_database import index_database
@@ -134,7 +123,7 @@ def _partly_copied(store: CheckedStore) -> Iterator[Finding]:
     """
     if store.is_live or store.ends.reader == store.ends.rebuild:
         return
-    with closing(CommitLogReader(StoreLog(store.path))) as log:
+    with closing(core.CommitLogReader(core.StoreLog(store.path))) as log:
         is_reported = not log.get(store.ends.reader).body_crc_ok
     if not is_reported:
         last = store.ends.findings()[0]
@@ -149,7 +138,7 @@ def _timers(store: CheckedStore) -> Iterator[Finding]:
     if not (store.path / TIMER_LOG_FOLDER).is_dir():
         yield from check_timer_files(str(store.path), LOCAL, store.begin)
         return
-    with MessageStore(store.path, config=store.config) as reader:
+    with core.MessageStore(store.path, config=store.config) as reader:
         timers = TimerLog(reader)
         for _ in timers:
             pass
@@ -165,7 +154,7 @@ class FullCheck:
         self._edges = LogEdges.of([file.start for file in store.files], store.end)
         self._index: list[IndexTable] = []
         self._queues: list[CheckedQueue] = []
-        self._without_queue: dict[Queue, tuple[int, int]] = {}
+        self._without_queue: dict[core.Queue, tuple[int, int]] = {}
         self._totals = LogFileResult()
         self._light = LightQueues(store.begin)
 
@@ -187,7 +176,10 @@ class FullCheck:
     def end(self) -> Iterator[Finding]:
         """Check the other queues and the store as a whole, after all log files were checked or added."""
         # The tasks have remembered facts about the log files. They are only a cache, so errors do not matter.
-        with suppress(StoreError), closing(CommitLogReader(StoreLog(str(self._store.path)))) as log:
+        with (
+            suppress(StoreError),
+            closing(core.CommitLogReader(core.StoreLog(str(self._store.path)))) as log,
+        ):
             keep_topics(log)
         yield from _partly_copied(self._store)
         yield from _timers(self._store)
@@ -271,13 +263,13 @@ class FullCheck:
         for before, after in pairwise(used):
             yield from index_order(after.path, after.first, before.name, before.last)
 
-    def _has_expired(self, file: CommitLogFile) -> bool:
+    def _has_expired(self, file: core.CommitLogFile) -> bool:
         """Return whether the broker has deleted a log file, and perhaps the queue files of its messages, too."""
         return self._store.is_live and file.start < self._store.begin_now()
 
     def steps(
         self, earlier: Mapping[int, LogFileResult]
-    ) -> Iterator[tuple[CommitLogFile, LogFileResult, list[Finding]]]:
+    ) -> Iterator[tuple[core.CommitLogFile, LogFileResult, list[Finding]]]:
         """Check the log files in log order, one for each step, after `begin`. Yield each with its result and findings.
 
         `earlier` has results of earlier steps, by number of the log file. These files are not read again. Expired files
@@ -316,10 +308,13 @@ class FullCheck:
         for queue in self._queues:
             paths = [path for _, _, path in queue.places.files]
             yield paths, sorted(present.intersection(queue.spans))
-        with closing(BatchQueueSetReader(self._store.path)) as batches:
+        with closing(core.BatchQueueSetReader(self._store.path)) as batches:
             for topic, queue_id in batches.list():
                 folder = batches.queue(topic, queue_id).folder
-                yield [file.path for file in list_queue_files(folder, kind=BATCH_QUEUE)], []
+                yield (
+                    [file.path for file in core.list_queue_files(folder, kind=core.BATCH_QUEUE)],
+                    [],
+                )
 
     def _repeat(
         self, plan: _LogPlan, tasks: Sequence[LogTask], results: list[LogFileResult]
@@ -393,7 +388,7 @@ class _LogPlan:
         )
         ends = store.ends
         self._is_padded = bool(ends.findings()) and not store.facts.of_ends(ends)
-        self._has_light = any(is_light(table.queue.topic) for table in queues)
+        self._has_light = any(core.is_light(table.queue.topic) for table in queues)
 
     def task(self, number: int) -> LogTask:
         """Return the task of one log file."""
@@ -405,7 +400,7 @@ class _LogPlan:
             min(file.end, store.end) if store.is_live else file.end,
             store.end,
             is_last or store.is_live,
-            DispatchRules.of(store.config),
+            core.DispatchRules.of(store.config),
             tuple(self._queue_span(place, number) for place in self._queues_of.get(number, ())),
             tuple(self._index_span(place, number) for place in self._index_of.get(number, ())),
         )
@@ -425,7 +420,7 @@ class _LogPlan:
             self._has_light,
         )
 
-    def with_queues(self, task: LogTask, queues: Collection[Queue]) -> LogTask | None:
+    def with_queues(self, task: LogTask, queues: Collection[core.Queue]) -> LogTask | None:
         """Return the task with these queues added; None if none of them exists."""
         additions = {self._places[queue] for queue in queues if queue in self._places}
         if not additions:

@@ -13,20 +13,8 @@ from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
 
+from reput import core
 from reput.base import Kind, Progress, Runner, SerialRunner, StoreConfig, silent
-from reput.core import (
-    BOTH,
-    FILE_FORM,
-    FILES,
-    FileScan,
-    ScanBuffers,
-    ScanMode,
-    StoreLog,
-    batch_topics,
-    facts_of,
-    index_paths,
-    is_light,
-)
 from reput.engine.check.repairing.log_damage import filler
 from reput.engine.check.repairing.places import AtStep, Attempt, RepairPlaces, look_of_log
 from reput.engine.check.repairing.plan import Plan, Remaining, below
@@ -35,32 +23,24 @@ from reput.engine.check.run import check_store
 from reput.engine.five import TimerWheel
 from reput.engine.rebuild import STAGING_FOLDER, Only, expired_queues, rebuild_store
 from reput.errors import StoreAccessError, StoreError, StoreNotFoundError
+from reput.format import file_names
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
-from reput.format.file_names import (
-    ABORT_FILE,
-    BATCH_QUEUE_FOLDER,
-    CHECKPOINT_FILE,
-    COMMIT_LOG_FOLDER,
-    CONFIG_FOLDER,
-    CONSUME_QUEUE_FOLDER,
-    EXTENSION_FOLDER,
-    INDEX_FOLDER,
-    LOCK_FILE,
-    OWNER_FILE,
-    QUEUE_FOLDERS,
-    RECOVERY_POINT_FILE,
-    TIMER_CHECK_FILE,
-    TIMER_WHEEL_FILE,
-    parse_offset_file_name,
-)
+from reput.format.file_names import COMMIT_LOG_FOLDER, CONFIG_FOLDER, TIMER_CHECK_FILE
 from reput.format.index_file import HEADER_BYTES, decode_header
 from reput.io import DISK, AnchoredRunner, FileReader, FileWriter, Location, TreeEntry, locked
 
 # Files that a 5.x broker overwrites in place.
-_OVERWRITTEN = frozenset({TIMER_WHEEL_FILE, f"{CONFIG_FOLDER}/{TIMER_CHECK_FILE}"})
+_OVERWRITTEN = frozenset({file_names.TIMER_WHEEL_FILE, f"{CONFIG_FOLDER}/{TIMER_CHECK_FILE}"})
 # Files that are newly created for the repaired store.
 _MADE_ANEW = frozenset(
-    {LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, OWNER_FILE, RECOVERY_POINT_FILE, STAGING_FOLDER}
+    {
+        file_names.LOCK_FILE,
+        file_names.ABORT_FILE,
+        file_names.CHECKPOINT_FILE,
+        file_names.OWNER_FILE,
+        file_names.RECOVERY_POINT_FILE,
+        STAGING_FOLDER,
+    }
 )
 
 
@@ -115,7 +95,7 @@ def build(
 
 def check_still(plan: Plan, before: Sequence[TreeEntry]) -> None:
     """Raise StoreChangedError if a file of the old store has changed since `build` recorded it."""
-    relinked = (*QUEUE_FOLDERS, EXTENSION_FOLDER) if plan.queues else ()
+    relinked = (*file_names.QUEUE_FOLDERS, file_names.EXTENSION_FOLDER) if plan.queues else ()
     check_unchanged(plan, before, relinked)
 
 
@@ -145,7 +125,7 @@ def _changes_in_place(store: Path, name: str) -> bool:
     The repaired store needs a copy of such a file. With a hard link, the backup would change as well.
     """
     folder, file = os.path.split(name)
-    is_part = not file.endswith(".sst") and facts_of(store).local_database(folder) is not None
+    is_part = not file.endswith(".sst") and core.facts_of(store).local_database(folder) is not None
     return name in _OVERWRITTEN or is_part
 
 
@@ -155,9 +135,9 @@ def _stays(plan: Plan, entry: TreeEntry, changed: frozenset[str]) -> bool:
         # `dropped` may name a folder, because a folder in commitlog/ can keep a broker from starting. Drop its contents
         # as well.
         return below.split("/")[0] not in plan.dropped and below not in changed
-    if top in QUEUE_FOLDERS:
+    if top in file_names.QUEUE_FOLDERS:
         return not plan.queues
-    if top == INDEX_FOLDER:
+    if top == file_names.INDEX_FOLDER:
         return not plan.index
     return top not in _MADE_ANEW
 
@@ -205,7 +185,7 @@ def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
         salvage=True, progress=progress,
     )  # fmt: skip
     # The store has changed since its recovery point, which only told where the database was.
-    DISK.remove_tree(new / RECOVERY_POINT_FILE)
+    DISK.remove_tree(new / file_names.RECOVERY_POINT_FILE)
 
 
 def _dispatch_rest(plan: Plan, new: Path) -> None:
@@ -216,16 +196,18 @@ def _dispatch_rest(plan: Plan, new: Path) -> None:
     the last dispatched message ends. So the broker skips the message that begins exactly at this offset.
     """
     if plan.dispatch_from is not None:
-        form = facts_of(new).queue_form or FILE_FORM
-        files = StoreLog(new).list().files
-        recovery = form.recovery(new, plan.config, batch_topics(str(new)))
+        form = core.facts_of(new).queue_form or core.FILE_FORM
+        files = core.StoreLog(new).list().files
+        recovery = form.recovery(new, plan.config, core.batch_topics(str(new)))
         writer, rules, begin = recovery.run(files[0].start, files[-1].end)
-        buffers = ScanBuffers()
+        buffers = core.ScanBuffers()
         try:
             for file in files:
                 if file.end > begin:
                     start = max(begin, file.start)
-                    scan = FileScan(file, start, file.end, ScanMode.SALVAGE, rules, buffers=buffers)
+                    scan = core.FileScan(
+                        file, start, file.end, core.ScanMode.SALVAGE, rules, buffers=buffers
+                    )
                     for batch in scan.batches():
                         writer.append(batch)
         finally:
@@ -234,36 +216,36 @@ def _dispatch_rest(plan: Plan, new: Path) -> None:
 
 def _prepare_queues(plan: Plan, new: Path) -> str:
     """Prepare the parts of the old queues that a rebuild needs. Return how the new queues are stored."""
-    kind, facts = FILES, facts_of(plan.store)
+    kind, facts = core.FILES, core.facts_of(plan.store)
     # The folders of old queues that the rebuild reads. Their files are linked into the new state. The rebuild creates a
     # new folder and never changes these files, so the old state, which shares them, stays unchanged.
     folders: set[str] = set()
     if (form := facts.last_form) is not None:
         if facts.lost_database is not None:
             # It tells the rebuild in which folder the database was.
-            point = RECOVERY_POINT_FILE
+            point = file_names.RECOVERY_POINT_FILE
             DISK.copy_file(plan.store / point, new / point, plan.inodes[point])
         # Folders that are no queues have been linked with the rest of the store.
-        folders = {Path(form.folder(str(plan.store))).name} & {*QUEUE_FOLDERS}
+        folders = {Path(form.folder(str(plan.store))).name} & {*file_names.QUEUE_FOLDERS}
         if not facts.has_queue_files:
             _link_below(plan, new, folders)
             return form.name
-        kind = BOTH
+        kind = core.BOTH
     # Create the folders of batch queues, but not their files. These folders may be the only evidence of which topics
     # have batch queues.
     for entry in plan.seen:
         top, _, topic = entry.name.partition("/")
-        if entry.is_folder and top == BATCH_QUEUE_FOLDER and topic and "/" not in topic:
+        if entry.is_folder and top == file_names.BATCH_QUEUE_FOLDER and topic and "/" not in topic:
             DISK.create_folder(new / entry.name)
     # ConsumeQueueExt files contain bit maps, which the rebuild copies.
     if facts.has_extension_files:
-        folders |= {CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER}
+        folders |= {file_names.CONSUME_QUEUE_FOLDER, file_names.EXTENSION_FOLDER}
     # The stated queue offsets of light queues do not show the positions of their entries, but the old entries do.
-    if CONSUME_QUEUE_FOLDER not in folders:
+    if file_names.CONSUME_QUEUE_FOLDER not in folders:
         folders |= {
             entry.name
             for entry in plan.seen
-            if entry.is_folder and is_light(_topic_folder(entry.name))
+            if entry.is_folder and core.is_light(_topic_folder(entry.name))
         }
     _link_below(plan, new, folders)
     _copy_expired_queues(plan, new)
@@ -273,7 +255,7 @@ def _prepare_queues(plan: Plan, new: Path) -> str:
 def _topic_folder(name: str) -> str:
     """Return the topic whose ConsumeQueues a folder of a store contains, or an empty text."""
     top, _, topic = name.partition("/")
-    return topic if top == CONSUME_QUEUE_FOLDER and "/" not in topic else ""
+    return topic if top == file_names.CONSUME_QUEUE_FOLDER and "/" not in topic else ""
 
 
 def _link_below(plan: Plan, new: Path, folders: Iterable[str]) -> None:
@@ -287,14 +269,14 @@ def _link_below(plan: Plan, new: Path, folders: Iterable[str]) -> None:
 
 def _copy_expired_queues(plan: Plan, new: Path) -> None:
     """Copy queues that have no messages left in the log, because brokers continue their queue offsets."""
-    begin = StoreLog(new).list().begin
-    for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER):
+    begin = core.StoreLog(new).list().begin
+    for kind in (file_names.CONSUME_QUEUE_FOLDER, file_names.BATCH_QUEUE_FOLDER):
         for queue in expired_queues(plan.store, begin, kind):
             target = new / kind / queue.topic / queue.name
             DISK.create_folder(target)
             for entry in below(plan, str(Path(queue.path).relative_to(plan.store))):
                 name = Path(entry.name).name
-                if parse_offset_file_name(name) is not None:
+                if file_names.parse_offset_file_name(name) is not None:
                     DISK.remove_tree(target / name)
                     DISK.copy_file(plan.store / entry.name, target / name, entry.inode)
 
@@ -307,29 +289,29 @@ def _write_checkpoint(plan: Plan, new: Path) -> None:
     """
     last = max(_last_timestamp(new), 0)
     ends = [0]
-    for path in index_paths(new / INDEX_FOLDER):
+    for path in core.index_paths(new / file_names.INDEX_FOLDER):
         with FileReader(str(path)) as reader:
             if reader.size >= HEADER_BYTES:
                 ends.append(decode_header(reader.read(0, HEADER_BYTES)).end_timestamp)
     # As in `pipeline.commit`, the checkpoint's time for the queues is 0 if they are in RocksDB.
-    form = facts_of(new).queue_form or FILE_FORM
-    queued = last if form.has_logics_timestamp or facts_of(new).has_queue_files else 0
+    form = core.facts_of(new).queue_form or core.FILE_FORM
+    queued = last if form.has_logics_timestamp or core.facts_of(new).has_queue_files else 0
     checkpoint = Checkpoint(last, queued, max(ends))
     if not any(finding.kind is Kind.CHECKPOINT for finding in plan.findings):
-        old = facts_of(plan.store).checkpoint
+        old = core.facts_of(plan.store).checkpoint
         checkpoint = checkpoint._replace(
             master_flushed_offset=old.master_flushed_offset, confirmed_offset=old.confirmed_offset
-        ).without_offsets_outside(facts_of(new).log.end)
-    DISK.write_durable(new / CHECKPOINT_FILE, encode_checkpoint(checkpoint))
+        ).without_offsets_outside(core.facts_of(new).log.end)
+    DISK.write_durable(new / file_names.CHECKPOINT_FILE, encode_checkpoint(checkpoint))
 
 
 def _last_timestamp(store: Path) -> int:
     """Return the store timestamp (ms) of the log's last message, or 0 if there are no messages."""
     # The last files may have no messages.
-    for file in reversed(StoreLog(store).list().files):
+    for file in reversed(core.StoreLog(store).list().files):
         times = [
             int(batch.messages["store_timestamp"][-1])
-            for batch in FileScan(file, file.start, file.end, ScanMode.SALVAGE).batches()
+            for batch in core.FileScan(file, file.start, file.end, core.ScanMode.SALVAGE).batches()
             if len(batch)
         ]
         if times:
@@ -355,8 +337,8 @@ def _finish(plan: Plan, new: Path) -> None:
     """Give the new store the owners, permissions and lock of the old store. Make it durable."""
     # The rebuild has created a `lock` of its own. Replace it by a hard link to the `lock` of the old store. The two
     # stores then share this file, so a process that locks one of them also locks the other.
-    DISK.remove_tree(new / LOCK_FILE)
-    DISK.link(plan.store / LOCK_FILE, new / LOCK_FILE)
+    DISK.remove_tree(new / file_names.LOCK_FILE)
+    DISK.link(plan.store / file_names.LOCK_FILE, new / file_names.LOCK_FILE)
     # A hard link already has the owner and permissions of the old file. Only new files need them.
     linked = {(entry.name, entry.inode) for entry in plan.seen}
     for entry in list(DISK.tree_entries(new)):
@@ -443,7 +425,7 @@ def _carry_out(
             f"{plan.store.parent}: the repair needs about {plan.needed_bytes:,} bytes, "
             f"but only {plan.free_bytes:,} are free; free some space and run it again"
         )
-    with locked(plan.store / LOCK_FILE, IN_USE), places.owned():
+    with locked(plan.store / file_names.LOCK_FILE, IN_USE), places.owned():
         check_unchanged(plan)
         # An interrupted repair may have left the old and the new store half swapped.
         places.settle(at)
@@ -476,7 +458,7 @@ def settle_repair(store: str | PathLike[str], at: AtStep = lambda step: None) ->
     with ExitStack() as stack:
         stack.enter_context(places.held())
         if DISK.inode_of(places.store) is not None:
-            stack.enter_context(locked(places.store / LOCK_FILE, IN_USE))
+            stack.enter_context(locked(places.store / file_names.LOCK_FILE, IN_USE))
         stack.enter_context(places.owned())
         places.settle(at)
 
@@ -501,7 +483,7 @@ def _undo(places: RepairPlaces, at: AtStep) -> Attempt:
     if not done or DISK.inode_of(places.store) is None:
         raise StoreNotFoundError(f"{places.store}: no repair to undo; {places.root} contains none")
     attempt = done[-1]
-    with locked(places.store / LOCK_FILE, IN_USE), places.owned():
+    with locked(places.store / file_names.LOCK_FILE, IN_USE), places.owned():
         record = attempt.record()
         if record is None or DISK.inode_of(places.store) != record.new:
             raise StoreError(

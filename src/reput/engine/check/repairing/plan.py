@@ -13,16 +13,8 @@ from reput.base import Finding, Kind, Repair, StoreConfig, counted
 from reput.engine.check.checking.checked_store import CheckedStore
 from reput.engine.check.checking.tally import MOST_OF_A_KIND
 from reput.engine.check.repairing.log_damage import DamagedRange, placeholders_in
-from reput.format.file_names import (
-    ABORT_FILE,
-    CHECKPOINT_FILE,
-    COMMIT_LOG_FOLDER,
-    CONSUME_QUEUE_FOLDER,
-    INDEX_FOLDER,
-    QUEUE_FOLDERS,
-    TIMER_WHEEL_FILE,
-    parse_offset_file_name,
-)
+from reput.format import file_names
+from reput.format.file_names import COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER
 from reput.io import TreeEntry
 
 Verb = Literal["rebuild", "fill", "cut", "write", "remove", "keep"]
@@ -118,7 +110,7 @@ class Plan:
             places.append(self.cut_at)
         names = (entry.name.partition("/") for entry in self.seen if not entry.is_folder)
         starts = {
-            name: parse_offset_file_name(name)
+            name: file_names.parse_offset_file_name(name)
             for folder, _, name in names
             if folder == COMMIT_LOG_FOLDER
         }
@@ -246,7 +238,7 @@ class _Steps:
         changed = ("the log changes",) if plan.changes_log else ()
         if plan.queues:
             why = self._why(Repair.QUEUES) or changed
-            for folder in QUEUE_FOLDERS:
+            for folder in file_names.QUEUE_FOLDERS:
                 is_lost = folder == self._store.facts.lost_database
                 if folder == CONSUME_QUEUE_FOLDER or self._has(folder) or is_lost:
                     yield Step("rebuild", f"{folder}/", self._replaced(folder), why)
@@ -257,11 +249,13 @@ class _Steps:
             why = self._why(Repair.INDEX) or changed
             yield Step("rebuild", f"{INDEX_FOLDER}/", self._replaced(INDEX_FOLDER), why)
         why = self._why(Repair.CHECKPOINT) or ("to match the rest",)
-        yield Step("write", CHECKPOINT_FILE, "", why)
+        yield Step("write", file_names.CHECKPOINT_FILE, "", why)
         if plan.wheel:
-            yield Step("write", TIMER_WHEEL_FILE, "the wrong slots", self._why(Repair.WHEEL))
+            yield Step(
+                "write", file_names.TIMER_WHEEL_FILE, "the wrong slots", self._why(Repair.WHEEL)
+            )
         if self._store.facts.has_abort:
-            yield Step("remove", ABORT_FILE, "", self._why(Repair.ABORT))
+            yield Step("remove", file_names.ABORT_FILE, "", self._why(Repair.ABORT))
         yield from self._links()
 
     def _torn(self) -> tuple[str, ...]:
@@ -310,7 +304,7 @@ class _Steps:
             ]
             if log:
                 yield Step("keep", f"{folder}/", counted(len(log), "file"), ("hard links",))
-        queues = [(folder, plan.queues) for folder in QUEUE_FOLDERS]
+        queues = [(folder, plan.queues) for folder in file_names.QUEUE_FOLDERS]
         for folder, is_new in (*queues, (INDEX_FOLDER, plan.index)):
             if not is_new and (files := below(self._plan, folder)):
                 yield Step("keep", f"{folder}/", counted(len(files), "file"), ("hard links",))
