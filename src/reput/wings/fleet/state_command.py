@@ -253,6 +253,12 @@ def _timer(store: str, take_all: bool, key: str | None, layout: str, **opening: 
             and (key is None or timed.has_key(key))
         ]
     units.sort(key=lambda timed: timed.unit.due)
+    if timers.unread:
+        cli.warn(
+            f"{store}: {counted(timers.unread, 'message', verb='is')} in {TIMER_TOPIC}, which no timer has read, or "
+            f"whose timer is lost; to list them: reput tail {shlex.quote(store)} --topic {TIMER_TOPIC}"
+        )
+        return cli.DAMAGED
     nothing = "No message in the timer." if take_all else "No message waits."
     if key is not None:
         nothing = "No message in the timer has this key."
@@ -263,12 +269,6 @@ def _timer(store: str, take_all: bool, key: str | None, layout: str, **opening: 
             f"No message: {place} has no timer log (timerlog/), and no timers in RocksDB.{levels}"
         )
     _print_list(_TIMED, units, layout, nothing)
-    if timers.unread:
-        cli.warn(
-            f"{store}: {counted(timers.unread, 'message', verb='is')} in {TIMER_TOPIC}, which no timer has read, or "
-            f"whose timer is lost; to list them: reput tail {shlex.quote(store)} --topic {TIMER_TOPIC}"
-        )
-        return cli.DAMAGED
     return _exit_code(units, timers.damage)
 
 
