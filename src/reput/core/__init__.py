@@ -194,8 +194,6 @@ if TYPE_CHECKING:
     from reput.core.store.parts import with_version as with_version
     from reput.core.store.store_reader import ReaderOptions as ReaderOptions
     from reput.core.store.store_reader import StoreReader as StoreReader
-    from reput.core.store.topics_file import GROUP_DATABASES as GROUP_DATABASES
-    from reput.core.store.topics_file import TOPIC_DATABASES as TOPIC_DATABASES
     from reput.core.store.topics_file import TOPICS_PATH as TOPICS_PATH
     from reput.core.store.topics_file import batch_topics as batch_topics
     from reput.core.store.topics_file import settings_in_rocksdb as settings_in_rocksdb

@@ -24,6 +24,12 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from reput.format.file_names import (
+    ROCKSDB_CONFIG_FOLDER,
+    ROCKSDB_GROUPS_FOLDER,
+    ROCKSDB_SINGLE_FOLDER,
+    ROCKSDB_TOPICS_FOLDER,
+)
 from reput.format.java_string import decode_utf8, wrap_int64
 from reput.format.untrusted_json import parse_java_json
 
@@ -39,6 +45,19 @@ _JSON = 1
 OFFSETS_PREFIX_V2 = _PREFIX.pack(_TABLE, _OFFSETS, _DATA)
 TOPICS_PREFIX_V2 = _PREFIX.pack(_TABLE, _TOPICS, _DATA)
 GROUPS_PREFIX_V2 = _PREFIX.pack(_TABLE, _GROUPS, _DATA)
+SETTINGS = {
+    "topics": {
+        ROCKSDB_CONFIG_FOLDER: (FAMILY, TOPICS_PREFIX_V2),
+        ROCKSDB_SINGLE_FOLDER: (SINGLE_TOPICS_FAMILY, b""),
+        ROCKSDB_TOPICS_FOLDER: (FAMILY, b""),
+    },
+    "groups": {
+        ROCKSDB_CONFIG_FOLDER: (FAMILY, GROUPS_PREFIX_V2),
+        ROCKSDB_SINGLE_FOLDER: (SINGLE_GROUPS_FAMILY, b""),
+        ROCKSDB_GROUPS_FOLDER: (FAMILY, b""),
+    },
+}
+"""Where a database has settings, by its folder in config/: the column family, and in version 2 the prefix of keys."""
 
 
 class CommittedOffset(NamedTuple):

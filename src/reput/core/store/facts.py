@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from reput import io
 from reput.base import Finding, late
 from reput.core.log.sources import LogListing, StoreLog, ledger_folders, log_folders
 from reput.core.queues.folders import is_database, walk_queues, was_database
@@ -31,7 +32,7 @@ from reput.format.file_names import (
     QUEUE_DATABASE_FOLDER,
     parse_offset_file_name,
 )
-from reput.io import LOCAL, Storage, is_locked
+from reput.io import LOCAL, Storage
 
 _DATABASE_FOLDERS = (QUEUE_DATABASE_FOLDER, CONSUME_QUEUE_FOLDER)
 # Only a store without any queue needs it.
@@ -156,7 +157,7 @@ class StoreFacts:
     @cached_property
     def is_live(self) -> bool:
         """Return whether a process of this machine, such as a broker, owns the store."""
-        return self.storage.is_local and is_locked(Path(self.path, LOCK_FILE))
+        return self.storage.is_local and io.is_locked(Path(self.path, LOCK_FILE))
 
     def begin_now(self) -> int:
         """Return the offset in the name of the log's first file, listed anew; 0 if there is none.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
+from reput import io
 from reput.base import late
 from reput.core.queues.folders import is_database
 from reput.errors import MissingExtraError, StoreError
@@ -18,37 +19,25 @@ from reput.format.file_names import (
     ROCKSDB_TOPICS_FOLDER,
     TOPICS_FILE,
 )
-from reput.format.rocksdb_config import (
-    FAMILY,
-    GROUPS_PREFIX_V2,
-    SINGLE_GROUPS_FAMILY,
-    SINGLE_TOPICS_FAMILY,
-    TOPICS_PREFIX_V2,
-)
-from reput.format.untrusted_json import MOST_JSON_BYTES, parse_java_json
-from reput.io import LOCAL, RocksFolder, Storage, Watch
+from reput.io import LOCAL, Storage, Watch
 
 TOPICS_PATH = os.path.join(CONFIG_FOLDER, TOPICS_FILE)
 _BATCH_TYPE = "BatchCQ"
 # Only archives, and stores joined with theirs, load this.
 _archived_batch_topics = late("reput.wings.archive.log_files", "archived_batch_topics")
 
-_Databases = tuple[tuple[str, str, bytes], ...]
-TOPIC_DATABASES: _Databases = (
-    (ROCKSDB_CONFIG_FOLDER, FAMILY, TOPICS_PREFIX_V2),
-    (ROCKSDB_SINGLE_FOLDER, SINGLE_TOPICS_FAMILY, b""),
-    (ROCKSDB_TOPICS_FOLDER, FAMILY, b""),
-)
-"""The databases that may have the settings of topics: folder, column family, and in version 2 the prefix of keys.
+# Only stores with such files, or with such databases, load these.
+_parse_java_json = late("reput.format.untrusted_json", "parse_java_json")
+_most_json_bytes = late("reput.format.untrusted_json", "MOST_JSON_BYTES")
+_decode_settings = late("reput.format.rocksdb_config", "decode_settings")
+_places_of_settings = late("reput.format.rocksdb_config", "SETTINGS")
 
-A broker uses the first one that exists.
-"""
-GROUP_DATABASES: _Databases = (
-    (ROCKSDB_CONFIG_FOLDER, FAMILY, GROUPS_PREFIX_V2),
-    (ROCKSDB_SINGLE_FOLDER, SINGLE_GROUPS_FAMILY, b""),
-    (ROCKSDB_GROUPS_FOLDER, FAMILY, b""),
-)
-"""The databases that may have the settings of groups."""
+Settings = Literal["topics", "groups"]
+_DATABASES: dict[Settings, tuple[str, ...]] = {
+    "topics": (ROCKSDB_CONFIG_FOLDER, ROCKSDB_SINGLE_FOLDER, ROCKSDB_TOPICS_FOLDER),
+    "groups": (ROCKSDB_CONFIG_FOLDER, ROCKSDB_SINGLE_FOLDER, ROCKSDB_GROUPS_FOLDER),
+}
+"""The folders of databases that may have settings. A broker uses the first one that exists."""
 
 
 def topic_attributes(store: str, storage: Storage = LOCAL) -> dict[str, dict[str, str]]:
@@ -66,7 +55,7 @@ def topic_names(store: str, storage: Storage = LOCAL) -> frozenset[str]:
 
 def _topics(store: str, storage: Storage) -> dict[str, Any]:
     """Return the settings of each topic. A 5.x broker may keep them in RocksDB."""
-    settings = settings_in_rocksdb(store, TOPIC_DATABASES, storage)
+    settings = settings_in_rocksdb(store, "topics", storage)
     if settings is not None:
         return settings
     # A broker reads the previous version if the file is missing, empty or damaged (`ConfigManager.load`).
@@ -79,11 +68,11 @@ def _topics(store: str, storage: Storage) -> dict[str, Any]:
 def _table(path: str, storage: Storage) -> dict[str, Any] | None:
     """Return the settings of each topic in a file; None if it is missing, empty or no such file."""
     entry = storage.entry(path)
-    if entry is None or not 0 < entry.stat().st_size <= MOST_JSON_BYTES:
+    if entry is None or not 0 < entry.stat().st_size <= _most_json_bytes():
         return None
     try:
         with storage.open(path) as reader:
-            content = parse_java_json(reader.read(0, entry.stat().st_size))
+            content = _parse_java_json()(reader.read(0, entry.stat().st_size))
     except (StoreError, ValueError):
         return None
     table = content.get("topicConfigTable") if isinstance(content, dict) else None
@@ -91,25 +80,24 @@ def _table(path: str, storage: Storage) -> dict[str, Any] | None:
 
 
 def settings_in_rocksdb(
-    store: str, databases: _Databases, storage: Storage = LOCAL
+    store: str, settings: Settings, storage: Storage = LOCAL
 ) -> dict[str, dict[str, Any]] | None:
     """Return the settings of each topic or group that a broker keeps in RocksDB; None if it keeps them in a file.
 
     Raises StoreAccessError.
     """
-    for name, family, prefix in databases:
+    for name in _DATABASES[settings]:
         folder = os.path.join(store, CONFIG_FOLDER, name)
         if storage.is_local and is_database(folder, storage):
-            return _in_database(folder, family, prefix)
+            return _in_database(folder, *_places_of_settings()[settings][name])
     return None
 
 
 def _in_database(folder: str, family: str, prefix: bytes) -> dict[str, dict[str, Any]]:
-    from reput.format.rocksdb_config import decode_settings
-
+    decode = _decode_settings()
     try:
-        with RocksFolder(folder, (family,)) as database:
-            items = [decode_settings(*item, prefix) for item in database.family_items(family)]
+        with io.RocksFolder(folder, (family,)) as database:
+            items = [decode(*item, prefix) for item in database.family_items(family)]
     except (MissingExtraError, StoreError):  # An unreadable database counts as missing.
         return {}
     return dict(filter(None, items))

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from posixpath import dirname, join
 
+from reput import io
 from reput.core import StoreLog, find_store, log_folder, store_of
 from reput.errors import StoreNotFoundError, UsageError
 from reput.format.file_names import COMMIT_LOG_FOLDER, LOCK_FILE
-from reput.io import LOCAL, Location, Scratch, Storage, storage_of
+from reput.io import LOCAL, Location, Storage, storage_of
 
 _SEPARATOR = ","
 
@@ -72,7 +73,7 @@ def with_logs(store: str, logs: Sequence[str]) -> str:
     # folder could have two links.
     entries = {name: path for name, path in entries.items() if os.path.realpath(path) not in named}
     entries |= {f"{COMMIT_LOG_FOLDER}-{n}": path for n, path in enumerate(named.values(), 1)}
-    return Scratch.view_of_links(os.path.basename(os.path.abspath(store)), entries)
+    return io.Scratch.view_of_links(os.path.basename(os.path.abspath(store)), entries)
 
 
 def with_archive(

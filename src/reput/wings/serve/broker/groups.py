@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any
 
 from reput.base import now_ms
-from reput.core import GROUP_DATABASES, settings_in_rocksdb
+from reput.core import settings_in_rocksdb
 from reput.errors import FormatError
 from reput.format.file_names import SUBSCRIPTION_GROUP_FILE
 from reput.format.untrusted_json import java_json_file
@@ -392,7 +392,7 @@ class SubscriptionGroups:
         self._is_writable, self._clock_ms, self._most = is_writable, clock_ms, most
         self._guard, self._saving = Lock(), Lock()
         # A broker of 5.x may keep its groups in RocksDB. Then this server only reads the store.
-        settings = settings_in_rocksdb(str(store), GROUP_DATABASES)
+        settings = settings_in_rocksdb(str(store), "groups")
         self._version, self._configs, self._other_fields = (
             self._file.load_either(self._parse)
             if settings is None or is_writable

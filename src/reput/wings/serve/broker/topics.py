@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any
 
 from reput.base import now_ms
-from reput.core import TOPIC_DATABASES, settings_in_rocksdb
+from reput.core import settings_in_rocksdb
 from reput.engine.writer import AnyStore
 from reput.errors import FormatError
 from reput.format.file_names import TOPICS_FILE
@@ -361,7 +361,7 @@ class TopicTable:
 
     def _read(self) -> tuple[dict[str, TopicConfig], dict[str, dict[int, int]]]:
         # A broker of 5.x may keep its topics in RocksDB. Then this server only reads the store.
-        settings = settings_in_rocksdb(self._store.path, TOPIC_DATABASES)
+        settings = settings_in_rocksdb(self._store.path, "topics")
         if settings is not None and not self._is_writable:
             return self._parse(self._file.path, {_TABLE: settings})
         return self._file.load_either(self._parse)
