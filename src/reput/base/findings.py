@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import Flag, StrEnum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 from reput.errors import CorruptMessageError, FormatError
 
@@ -55,8 +55,7 @@ class Repair(Flag):
     WHEEL = auto()  # write slots of the timer wheel
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
+class _Record(NamedTuple):
     """All that is known of a kind of finding. docs/findings.md has a row per kind.
 
     Attributes:
@@ -113,11 +112,13 @@ class Kind(StrEnum):
     is_unreadable: bool
     in_check: bool
 
-    def __new__(cls, record: _Record) -> Kind:
+    def __new__(cls, *values: Any) -> Kind:
+        # The record is a tuple, and an enum passes the fields of a tuple one by one.
+        record = _Record(*values)
         kind = str.__new__(cls, record.name)
         kind._value_ = record.name
-        for attribute in fields(record)[1:]:
-            setattr(kind, attribute.name, getattr(record, attribute.name))
+        for attribute, value in zip(record._fields[1:], record[1:], strict=True):
+            setattr(kind, attribute, value)
         return kind
 
     # The CommitLog
