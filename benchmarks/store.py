@@ -29,7 +29,7 @@ from reput.engine.lookup import Keys, find, warm_up_look_up
 from reput.engine.rebuild import rebuild_store
 from reput.engine.rebuild.warm_up import warm_up as warm_up_rebuild
 from reput.engine.stores import Chosen, open_store, opened_runner
-from reput.engine.stores.paths import log_bytes
+from reput.engine.stores.opening import log_bytes
 from reput.engine.tables import LogRange, RangeBatches
 from reput.errors import ReputError, UsageError
 from reput.io import DISK, Location, Scratch

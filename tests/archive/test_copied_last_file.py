@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.engine.stores.paths import with_archive
+from reput.engine.stores.opening import with_archive
 from reput.errors import UsageError
 from reput.format.archive import Manifest
 from reput.io.archive import Archive

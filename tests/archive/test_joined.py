@@ -15,7 +15,7 @@ import pytest
 import reput
 from reput.core.log.sources import StoreLog
 from reput.core.query.message_store import MessageStore
-from reput.engine.stores.paths import with_archive
+from reput.engine.stores.opening import with_archive
 from reput.errors import StoreError, UsageError
 from reput.io.archive import Archive
 from reput.io.storage import storage_of

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.engine.stores.paths import find_stores
+from reput.engine.stores.opening import find_stores
 from reput.errors import StoreNotFoundError, UsageError
 from reput.io.places import expand
 from reput.io.storage import LOCAL

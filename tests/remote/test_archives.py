@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.engine.stores.paths import with_archive
+from reput.engine.stores.opening import with_archive
 from reput.errors import StoreNotFoundError
 from reput.io.archive import Archive
 from tests.golden.sparse import copy_store

@@ -12,7 +12,7 @@ import pytest
 import reput as api
 from reput.base.tasks import SerialRunner
 from reput.cli.main import cli
-from reput.engine.stores.paths import wait_for_log
+from reput.engine.stores.opening import wait_for_log
 from reput.errors import StoreNotFoundError
 from tests.cli.running import Ran, reput
 from tests.golden.sparse import copy_store

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from reput.engine.stores.monitoring import prometheus_lines as prometheus_lines
     from reput.engine.stores.monitoring import store_figures as store_figures
     from reput.engine.stores.named_stores import NamedStore as NamedStore
+    from reput.engine.stores.opening import find_stores as find_stores
+    from reput.engine.stores.opening import log_bytes as log_bytes
     from reput.engine.stores.opening import open_store as open_store
+    from reput.engine.stores.opening import split_logs as split_logs
+    from reput.engine.stores.opening import wait_for_log as wait_for_log
+    from reput.engine.stores.opening import with_archive as with_archive
+    from reput.engine.stores.opening import with_logs as with_logs
     from reput.engine.stores.pasted import Pasted as Pasted
     from reput.engine.stores.pasted import understood as understood
-    from reput.engine.stores.paths import find_stores as find_stores
-    from reput.engine.stores.paths import log_bytes as log_bytes
-    from reput.engine.stores.paths import split_logs as split_logs
-    from reput.engine.stores.paths import wait_for_log as wait_for_log
-    from reput.engine.stores.paths import with_archive as with_archive
-    from reput.engine.stores.paths import with_logs as with_logs
     from reput.engine.stores.replicas import answered_by as answered_by
     from reput.engine.stores.replicas import find_replicas as find_replicas
     from reput.engine.stores.replicas import replicas_of as replicas_of

@@ -10,7 +10,7 @@ from typing import Any
 
 from reput.base import StoreConfig, did_you_mean, read_properties
 from reput.core import find_store
-from reput.engine.stores.paths import with_archive, with_logs
+from reput.engine.stores.opening import with_archive, with_logs
 from reput.errors import FormatError, StoreAccessError, StoreNotFoundError, UsageError
 from reput.format.java_string import decimal_number
 from reput.io import FileReader, Location

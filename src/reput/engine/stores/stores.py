@@ -30,7 +30,7 @@ from reput.base import Finding, Kind, Report, Runner, SerialRunner, Severity, co
 from reput.engine.stores.journal import Journal
 from reput.engine.stores.limited import limited, within
 from reput.engine.stores.named_stores import NamedStore as NamedStore
-from reput.engine.stores.paths import find_stores, log_bytes, split_logs, with_logs
+from reput.engine.stores.opening import find_stores, log_bytes, open_store, split_logs, with_logs
 from reput.engine.stores.replicas import find_replicas
 from reput.engine.stores.runners import SMALL_BYTES, Chosen, opened_runner
 from reput.engine.stores.threads import call_in_threads
@@ -347,8 +347,6 @@ def _of_path(path: str) -> NamedStore:
 def open_named(store: NamedStore, **reading: Any) -> MessageStore:
     """Open a NamedStore. Its own options override `reading`. Raises the errors of `open_store`."""
     path, of_store = store.arguments(joined=True)
-    from reput.engine.stores.opening import open_store
-
     reader: MessageStore = open_store(path, **_merged(open_store, reading, of_store))
     return reader
 
