@@ -155,7 +155,6 @@ if TYPE_CHECKING:
     from reput.core.queues.kinds import BATCH_QUEUE as BATCH_QUEUE
     from reput.core.queues.kinds import CONSUME_QUEUE as CONSUME_QUEUE
     from reput.core.queues.kinds import EXTENSION as EXTENSION
-    from reput.core.queues.kinds import ROCKSDB_QUEUE as ROCKSDB_QUEUE
     from reput.core.queues.kinds import Numbering as Numbering
     from reput.core.queues.kinds import QueueFile as QueueFile
     from reput.core.queues.kinds import QueueKind as QueueKind

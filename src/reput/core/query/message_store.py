@@ -9,7 +9,7 @@ from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
-from reput.base import Finding, Time, checked, milliseconds, optional_milliseconds
+from reput.base import Finding, Time, checked, late, milliseconds, optional_milliseconds
 from reput.core.log.record import LocatedRecord
 from reput.core.query.answers import (
     ANY_OFFSET,
@@ -38,7 +38,6 @@ from reput.core.query.search import (
     find_end,
     search_steps,
 )
-from reput.core.query.window_evidence import WindowEvidence
 from reput.core.queues.queue_index import QueueReader, finding_of
 from reput.core.store.store_reader import ReaderOptions, StoreReader
 from reput.core.store.topics_file import BatchTopics
@@ -74,6 +73,8 @@ _REASONS = {
 }
 WAITING_TOPICS = frozenset(_REASONS)
 _Answer = TypeVar("_Answer")
+# Only searches by time need it.
+_window_evidence = late("reput.core.query.window_evidence", "WindowEvidence")
 _AnyPulled = TypeVar("_AnyPulled", Pulled, PulledRecords)
 OnUnreadable = Literal["fail", "skip"]
 _Skipped = list[UnreadableMessages] | None
@@ -680,7 +681,7 @@ class MessageStore(StoreReader):
         """Raise CorruptMessageError if lost messages in a range of queue offsets may be of a window of time."""
         if not self.commit_log.holes() and not self.known_ranges.damage():
             return
-        window = WindowEvidence(self, lambda *_: True, begin, end)
+        window = _window_evidence()(self, lambda *_: True, begin, end)
         if (lost := window.lost_in(queue, span)) is not None:
             raise lost.as_error()
 

@@ -42,7 +42,6 @@ from reput.format.file_names import (
     whole_size,
 )
 from reput.format.properties import LMQ_PREFIX
-from reput.format.rocksdb_queue import VALUE, VALUE_BYTES
 from reput.io import LOCAL, GrowthWatch, Storage, listed_size
 
 # Import these only for typing, because a query by key must not load NumPy.
@@ -123,9 +122,6 @@ BATCH_QUEUE = QueueKind(
 EXTENSION = QueueKind(
     "extension", EXTENSION_FOLDER, 1, (), Numbering.PLACE, "mappedFileSizeConsumeQueueExt",
     lambda config: config.extension_file_bytes,
-)  # fmt: skip
-ROCKSDB_QUEUE = QueueKind(
-    "RocksDB", CONSUME_QUEUE_FOLDER, VALUE_BYTES, VALUE.columns, Numbering.KEY, "", lambda config: 0,
 )  # fmt: skip
 
 

@@ -19,15 +19,17 @@ from itertools import islice
 from operator import itemgetter
 
 from reput import core
-from reput.core import ROCKSDB_QUEUE, CommitLogReader, QueueReader, ScanMode
+from reput.core import CommitLogReader, Numbering, QueueKind, QueueReader, ScanMode
 from reput.engine import compare
 from reput.engine.five import rocksdb_database
 from reput.engine.five.rocksdb_database import RocksDatabase
 from reput.errors import MessageNotFoundError, StoreError, UsageError
 from reput.format.commit_log import BLANK_BYTES
 from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry, encode_entry
+from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.format.properties import SCHEDULE_TOPIC
 from reput.format.rocksdb_queue import (
+    VALUE,
     VALUE_BYTES,
     decode_value,
     entry_key,
@@ -42,6 +44,9 @@ _LAST_OFFSET = (1 << 63) - 1
 # time. If this gives no plausible delay, the code is the hash of a tag.
 _MOST_LEVELS, _LONGEST_DELAY_MS = 1 << 6, 1 << 40
 _COLUMNS = ("physical_offset", "size", "tags_code", "store_timestamp")
+_QUEUE_IN_ROCKSDB = QueueKind(
+    "RocksDB", CONSUME_QUEUE_FOLDER, VALUE_BYTES, VALUE.columns, Numbering.KEY, "", lambda config: 0,
+)  # fmt: skip
 NumberedEntry = tuple[int, ConsumeQueueEntry, int]
 """Queue offset, entry, and store timestamp (ms)."""
 
@@ -149,7 +154,7 @@ class RocksQueueReader:
         queue: topic and queue id
     """
 
-    kind = ROCKSDB_QUEUE
+    kind = _QUEUE_IN_ROCKSDB
 
     def __init__(
         self,

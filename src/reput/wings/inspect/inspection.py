@@ -181,8 +181,9 @@ def queue_at(
         extension = os.path.join(store.path, file_names.EXTENSION_FOLDER, topic, str(queue_id))
         listing = listing_of_queue(reader, topic, store.commit_log, extension, store.storage)
         first = reader.min_queue_offset(store.commit_log.min_offset)
+        is_in_rocksdb = reader.kind.numbering is core.Numbering.KEY
         inspection = queue_inspection.QueueInspection(
-            reader.folder, _QUEUE_NAMES.get(reader.kind.name, reader.kind.name), topic,
+            reader.folder, "queue in RocksDB" if is_in_rocksdb else reader.kind.name, topic,
             queue_id, len(listing.files), first, reader.max_queue_offset(),
         )  # fmt: skip
         if reader.kind.numbering is not core.Numbering.BASE:
@@ -191,7 +192,6 @@ def queue_at(
         yield listing, inspection
 
 
-_QUEUE_NAMES = {core.ROCKSDB_QUEUE.name: "queue in RocksDB"}
 _QUEUE_KINDS = {kind.folder: kind for kind in (core.CONSUME_QUEUE, core.BATCH_QUEUE)}
 _MARKERS = {
     file_names.ABORT_FILE: "a broker runs on this store, or its last one crashed; the next start recovers",
