@@ -30,7 +30,7 @@ def test_a_valid_store_has_no_findings(golden: Golden, name: str) -> None:
 def test_a_store_in_use_is_checked_as_far_as_it_is_dispatched(
     golden: Golden, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.core.store.facts.is_locked", lambda path: True)
+    monkeypatch.setattr("reput.io.is_locked", lambda path: True)
     source = golden(name)
     store = copy_store(source.path, tmp_path / "store")
     config = replace(StoreConfig.from_broker_settings(source.config), log_folders=())
