@@ -54,6 +54,17 @@ def group_entries(messages, multi, bounds, rows, queue_offset):
     return bounds[-1]
 
 
+@njit(cache=True, nogil=True)
+def find_key_rows(messages, rows):
+    """Set the row of the message of each index entry. `rows`: int32, as many as the key counts of all messages."""
+    entry = 0
+    for row in range(len(messages)):
+        stop = min(entry + messages[row].key_count, len(rows))
+        while entry < stop:
+            rows[entry] = row
+            entry += 1
+
+
 @njit(inline="always")
 def _write_entry(words, physical_offset, size, tags_code):
     write_long(words, ENTRY_OFFSET, physical_offset)

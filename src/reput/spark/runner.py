@@ -31,7 +31,8 @@ Result = TypeVar("Result")
 # Maximum bytes per partition. Many partitions let dynamic allocation add executors, limit the work that a lost executor
 # loses, and make progress visible.
 _MAX_PARTITION_WEIGHT = 512 << 20
-_POLL_S = 0.25  # Do not poll more often: each poll calls the JVM about twenty times.
+# Each poll calls the JVM about twenty times, so the polls of a long job are fewer.
+_FIRST_POLL_S, _LONGEST_POLL_S = 0.25, 1.0
 
 
 class _Call(Generic[Task, Result]):
@@ -111,8 +112,10 @@ class SparkRunner:
         rows = self._mapped(_Call(function), [group for group, _ in groups])
         job = self._job(rows, description_of(function, weights))
         progress(0, sum(weights))
+        pause = _FIRST_POLL_S
         try:
-            while not job.done.wait(_POLL_S):
+            while not job.done.wait(pause):
+                pause = min(2 * pause, _LONGEST_POLL_S)
                 # Spark reports only how many tasks have ended. Assume that they ended in order.
                 progress(sum(weight for _, weight in groups[: job.finished_tasks()]), sum(weights))
         except KeyboardInterrupt:

@@ -148,8 +148,11 @@ class DispatchBatch:
     @cached_property
     def key_row(self) -> npt.NDArray[np.int32]:
         """Return the row of each index entry's message, int32[k]."""
-        rows = np.arange(len(self.messages), dtype=np.int32)
-        return np.repeat(rows, self.messages["key_count"])
+        from reput.kernels.queue_entries import find_key_rows
+
+        rows = np.empty(len(self.key_hash), np.int32)
+        find_key_rows(self.messages, rows)
+        return rows
 
     def without(self, offsets: Collection[int]) -> DispatchBatch:
         """Return the batch without the entries of messages at these physical offsets. The messages remain in it."""

@@ -221,9 +221,20 @@ def lost_end(files: Sequence[CommitLogFile], log_end: int, known: int, whose: st
     )  # fmt: skip
 
 
-def find_record(reader: RangeReader, file: CommitLogFile, start: int, stop: int) -> int | None:
-    """Return the physical offset of the first verifiable record in [start, stop); None if no such record exists."""
+def find_record(
+    reader: RangeReader, file: CommitLogFile, start: int, stop: int, *, in_data: bool = False
+) -> int | None:
+    """Return the physical offset of the first verifiable record in [start, stop); None if no such record exists.
+
+    If `start` is in the data of the file, and not in a hole, `in_data` saves the search for holes up to the end of the
+    file. In a file system in memory, this search visits every page.
+    """
     length = _FIRST_READ_BYTES
+    if in_data:
+        window = reader.read(start - file.start, min(length, file.end - start))
+        found = _search(reader, file, start, window, stop)
+        if found is not None:
+            return found
     for data_begin, data_end in data_runs(reader, start - file.start, file.size):
         # A hole is a range of zeros in a sparse file. If a magic directly follows a hole, its record begins in the
         # hole. So the search begins MAGIC_POSITION bytes before the data. A magic itself cannot lie in a hole, because

@@ -50,7 +50,7 @@ _INDEX_FIELDS = ("physical_offset", "store_timestamp", "key_count")
 _MULTI = "multi."
 _MULTI_COLUMNS = tuple(_MULTI + name for name in MULTI_DTYPE.names or ())
 # Messages whose index entries are read at a time: their rows stay in the processor's cache.
-_KEY_ROWS = 1 << 14
+_KEY_ROWS = 1 << 15
 RUN_DTYPE = np.dtype(
     [(name, np.int64) for name in ("entries", "first", "slack", "ahead", "highest")]
 )

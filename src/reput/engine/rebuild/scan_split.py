@@ -94,7 +94,7 @@ def scan_split(
         if not split.opens_file:
             # The guess may be bytes of a body that imitate a record. Stitching finds that out.
             with job.open_file(split.file.path) as reader:
-                start = find_record(reader, split.file, split.begin, split.stop)
+                start = find_record(reader, split.file, split.begin, split.stop, in_data=True)
     summary = SplitSummary(split.number, name, start, start if start is not None else split.begin)
     summary.end_offset_in = summary.end_offset_out = end_offset
     try:
