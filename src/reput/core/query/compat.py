@@ -21,7 +21,12 @@ from threading import Lock
 from reput.core.index.reader import IndexFileReader
 from reput.core.log.ends import recovered_end
 from reput.core.log.files import CommitLogFile
-from reput.core.query.answers import IndexQuestion, QueryMessageResult, QueryOffsetResult
+from reput.core.query.answers import (
+    ANY_OFFSET,
+    IndexQuestion,
+    QueryMessageResult,
+    QueryOffsetResult,
+)
 from reput.core.store.store_reader import StoreReader
 from reput.errors import MessageNotFoundError, UsageError
 from reput.format.commit_log import (
@@ -251,9 +256,8 @@ class BrokerView:
             header = file.header()
             last = last or header
             if is_time_matched(header, begin, end) and header.begin_physical_offset < before:
-                selected = _selected(file, header, target_hash, begin, end, effort)
-                earlier = (offset for offset in selected if offset < before)
-                offsets += islice(earlier, max_num - len(offsets))
+                selected = _selected(file, header, target_hash, begin, end, before, effort)
+                offsets += islice(selected, max_num - len(offsets))
             # Older files cannot contain newer messages unless a clock was set back. The broker stops here even then.
             if header.begin_timestamp < begin or len(offsets) >= max_num:
                 break
@@ -391,9 +395,10 @@ def _selected(
     target_hash: int,
     begin: int,
     end: int,
+    before: int = ANY_OFFSET,
     effort: Effort | None = None,
 ) -> Iterator[int]:
-    """Yield what IndexFile.selectPhyOffset finds: the physical offsets of a hash in the time window."""
+    """Yield what IndexFile.selectPhyOffset finds before an offset: physical offsets of a hash in the time window."""
     item, count = file.slot(target_hash % file.hash_slots), header.next_item
     if not 0 < item <= count or count <= 1:
         return
@@ -408,7 +413,7 @@ def _selected(
             return
         # The broker knows times only in whole seconds after the file's begin timestamp.
         timestamp = wrap_int64(header.begin_timestamp + time_diff_s * 1000)
-        if item_hash == target_hash and begin <= timestamp <= end:
+        if item_hash == target_hash and begin <= timestamp <= end and offset < before:
             yield offset
         if not 0 < previous <= count or previous == item or timestamp < begin:
             return
