@@ -120,7 +120,7 @@ def test_names_of_a_store_s_files_stand_in_one_module() -> None:
 # All other code asks StoreFacts, or StoreSurvey.
 ASKED_OF_FACTS = {
     "reput.core.log.sources.log_folders", "reput.core.log.sources.ledger_folders", "reput.core.store.parts.parts_of",
-    "reput.core.queues.folders.is_database", "reput.core.queues.folders.was_database",
+    "reput.core.queues.kinds.is_database", "reput.core.queues.kinds.was_database",
     "reput.format.checkpoint.decode_checkpoint",
 }  # fmt: skip
 ASK_THEMSELVES = {"index", "log", "queues", "store"}
@@ -142,7 +142,7 @@ def test_only_facts_say_what_a_store_is() -> None:
 
 # Texts in code that finds queue folders, or names files by offsets, and the only modules that may contain them.
 WALKS = {
-    "name.isdigit": ("core/queues/folders.py", "format/file_names.py"), ":020d": ("format/file_names.py",),
+    "name.isdigit": ("core/queues/kinds.py", "format/file_names.py"), ":020d": ("format/file_names.py",),
 }  # fmt: skip
 # Modules that may contain these texts, because they read other folders and files with numbers as names.
 OTHER_NUMBERS = {

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from reput.core.queues.folders import is_database
+from reput.core.queues.kinds import is_database
 from reput.engine.five.rocksdb_database import RocksDatabase
 from reput.io.storage import LOCAL
 from tests.oracle.walk import read_file

@@ -135,10 +135,6 @@ if TYPE_CHECKING:
     from reput.core.query.search import KeyPredicate as KeyPredicate
     from reput.core.query.window_evidence import WindowEvidence as WindowEvidence
     from reput.core.query.window_evidence import lost_beside as lost_beside
-    from reput.core.queues.folders import QueueFolder as QueueFolder
-    from reput.core.queues.folders import offset_entries as offset_entries
-    from reput.core.queues.folders import queue_database as queue_database
-    from reput.core.queues.folders import walk_queues as walk_queues
     from reput.core.queues.forms import BOTH as BOTH
     from reput.core.queues.forms import FILES as FILES
     from reput.core.queues.forms import ROCKSDB as ROCKSDB
@@ -157,11 +153,15 @@ if TYPE_CHECKING:
     from reput.core.queues.kinds import EXTENSION as EXTENSION
     from reput.core.queues.kinds import Numbering as Numbering
     from reput.core.queues.kinds import QueueFile as QueueFile
+    from reput.core.queues.kinds import QueueFolder as QueueFolder
     from reput.core.queues.kinds import QueueKind as QueueKind
     from reput.core.queues.kinds import check_topic as check_topic
     from reput.core.queues.kinds import is_light as is_light
     from reput.core.queues.kinds import list_queue_files as list_queue_files
+    from reput.core.queues.kinds import offset_entries as offset_entries
+    from reput.core.queues.kinds import queue_database as queue_database
     from reput.core.queues.kinds import queue_folder as queue_folder
+    from reput.core.queues.kinds import walk_queues as walk_queues
     from reput.core.queues.queue_index import LostEntriesError as LostEntriesError
     from reput.core.queues.queue_index import QueueIndex as QueueIndex
     from reput.core.queues.queue_index import QueueReader as QueueReader

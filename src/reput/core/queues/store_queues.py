@@ -11,9 +11,16 @@ from typing import Generic, TypeVar
 
 from reput.base import Closing, StoreConfig
 from reput.core.log.reader import CommitLogReader
-from reput.core.queues.folders import walk_queues, walk_queues_of, walk_topics
 from reput.core.queues.forms import FILES, QueueForm, QueuesOf, queue_forms
-from reput.core.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION, QueueKind
+from reput.core.queues.kinds import (
+    BATCH_QUEUE,
+    CONSUME_QUEUE,
+    EXTENSION,
+    QueueKind,
+    walk_queues,
+    walk_queues_of,
+    walk_topics,
+)
 from reput.core.queues.queue_index import QueueIndex, QueueReader
 from reput.core.queues.reader import (
     BatchQueueReader,

@@ -17,9 +17,8 @@ from pathlib import Path
 from reput import io
 from reput.base import Finding, late
 from reput.core.log.sources import LogListing, StoreLog, ledger_folders, log_folders
-from reput.core.queues.folders import is_database, walk_queues, was_database
 from reput.core.queues.forms import ROCKSDB, QueueForm, queue_form, queue_forms
-from reput.core.queues.kinds import EXTENSION
+from reput.core.queues.kinds import EXTENSION, is_database, walk_queues, was_database
 from reput.core.store.parts import StoreParts, parts_of
 from reput.errors import StoreNotFoundError
 from reput.format.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint

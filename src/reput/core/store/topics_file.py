@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from reput import io
 from reput.base import late
-from reput.core.queues.folders import is_database
+from reput.core.queues.kinds import is_database
 from reput.errors import MissingExtraError, StoreError
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
