@@ -56,6 +56,17 @@ def test_queries_without_filters_may_be_many(table: DataFrame) -> None:
     assert [table.count(), table.count()] == [19622, 19622]
 
 
+def test_a_query_without_filters_is_refused_after_an_explanation(table: DataFrame) -> None:
+    orders = table.where("topic = 'orders'")
+    assert "topic = 'orders'" in reput.spark.explain(orders)
+    assert orders.count() == 5270
+    reput.spark.explain(orders)
+    with pytest.raises(
+        PySparkException, match=r"filters of an earlier query.*load the table again"
+    ):
+        table.count()
+
+
 def test_explain_says_what_a_query_reads(table: DataFrame, tables: SparkSession) -> None:
     text = reput.spark.explain(table.where("topic = 'orders'"))
     assert "topic = 'orders'" in text.splitlines()[0]

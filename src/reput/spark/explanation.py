@@ -44,8 +44,13 @@ def explain(table: Any) -> str:
 
 
 def _scans(table: DataFrame) -> Iterator[tuple[list[str], list[LogPartition]]]:
-    """Yield the columns and the partitions of each scan of the data source."""
-    plan: Any = table._jdf.queryExecution().optimizedPlan()
+    """Yield the columns and the partitions of each scan of the data source.
+
+    A plan with pushed filters is for this explanation only. Spark would also use it for the next query of the loaded
+    table that has no filters.
+    """
+    # A new query, so that the table's own plan stays usable.
+    plan: Any = table.select("*")._jdf.queryExecution().optimizedPlan()
     leaves = plan.collectLeaves()
     for number in range(leaves.size()):
         leaf = leaves.apply(number)
@@ -59,6 +64,8 @@ def _scans(table: DataFrame) -> Iterator[tuple[list[str], list[LogPartition]]]:
             for part in scan.toBatch().planInputPartitions()
         ]
         if all(isinstance(part, LogPartition) for part in partitions):
+            for single in {part.plan for part in partitions if part.plan is not None}:
+                single.use_up()
             yield list(scan.readSchema().fieldNames()), partitions
 
 

@@ -6,7 +6,8 @@ a symbolic link with a text as its target, in the folder of temporary files of t
 a local session share.
 
     reput-LOAD   the filters of the load's first plan. Another plan must have the same filters.
-    reput-PLAN   the execution that read the plan first. No other execution may read it.
+    reput-PLAN   the execution that read the plan first. No other execution may read it. A plan that was only explained
+                 has another text here.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from reput.errors import UsageError
 from reput.io import Scratch
 
 _EXECUTION = "spark.sql.execution.id"
+_EXPLAINED = "explained"
 _AGAIN = "load the table again for each query, or omit pushFilters"
 
 
@@ -65,6 +67,10 @@ class SingleQueryPlan:
                 "pushFilters: Spark would apply the filters of an earlier query of this table to this query: "
                 f"{_AGAIN}"
             )
+
+    def use_up(self) -> None:
+        """Let no execution read the plan."""
+        self._mark(self.name, _EXPLAINED)
 
     def _mark(self, name: str, text: str) -> str:
         """Set a mark, unless it exists. Return the text of the mark."""
