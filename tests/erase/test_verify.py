@@ -83,7 +83,8 @@ def test_a_record_without_a_signature_proves_little(store: Path) -> None:
     record, copy = _erased(store)
     ran = run("erase", "--verify", record, copy)
     assert ran.code == WARNED
-    assert "  not signed, so anyone may have written it" in ran.lines
+    assert ran.lines[0] == f"Not signed: {record}"
+    assert "  signed by  nobody: anyone may have written it" in ran.lines
     assert reput.verify_erasure(record, copy).is_valid
 
 
@@ -133,6 +134,7 @@ def test_what_is_no_record_is_one_line(store: Path, tmp_path: Path) -> None:
         assert "not an erasure record" in one_line(ran)
         with pytest.raises(FormatError):
             reput.verify_erasure(tmp_path / "other")
+    assert "missing: no such file" in one_line(run("erase", "--verify", tmp_path / "missing"))
     ran = run("erase", "--verify", tmp_path / "other", store, "--plan")
     assert "no other options" in one_line(ran)
     assert "STORE|ARCHIVE" in run("erase", "--plan", "--key", "k").err

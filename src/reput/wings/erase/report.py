@@ -169,8 +169,8 @@ class VerifyErasureReport(Report):
         return not self.problems
 
     def lines(self) -> Iterator[str]:
-        state = "Verified" if self.is_valid else "Not verified:"
-        yield f"{state} {printable(self.record)}"
+        state = "Verified" if self.signed_by else "Not signed:"
+        yield f"{state if self.is_valid else 'Not verified:'} {printable(self.record)}"
         yield f"  erasure    {printable(self.id)} of {printable(self.source)}, {printable(self.erased_at)}"
         yield f"  by         {printable(self.by)}"
         if self.reason:
@@ -179,7 +179,7 @@ class VerifyErasureReport(Report):
         if self.signed_by:
             yield f"  signed by  {self.signed_by}"
         else:
-            yield "  not signed, so anyone may have written it"
+            yield "  signed by  nobody: anyone may have written it"
         if self.store is not None:
             expired = f", {self.expired:,} expired" if self.expired else ""
             tombstones = counted(self.tombstones, "record", verb="is")

@@ -71,6 +71,8 @@ def _read(path: str, options: Mapping[str, str] | None) -> tuple[Erasure, bytes,
     storage, place = storage_of(path, options, lists_all=False)
     if storage.is_archive:
         raise FormatError(path, 0, "is an archive; its records are the files in erasures/")
+    if storage.entry(place) is None:
+        raise StoreNotFoundError(f"{path}: no such file")
     with closing(storage.open(place)) as reader:
         size = size_of(place, storage)
         if size > _MOST_BYTES:
