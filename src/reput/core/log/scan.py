@@ -35,6 +35,9 @@ BATCH_MESSAGES = 1 << 18
 _BATCH_KEYS = 4 * BATCH_MESSAGES
 _BATCH_MULTI = 1 << 16
 _READ_BYTES = 4 << 20
+# The room of a first table of queues: queues, and bytes of their names. A large one costs more than a short walk.
+_FEW_QUEUES, _QUEUES = (1 << 4, 1 << 10), (1 << 10, 1 << 18)
+_SHORT_BYTES = 64 << 10
 # Greater than every physical offset.
 _NEVER = (1 << 63) - 1
 _NO_RECORD = "no record begins here"
@@ -157,7 +160,7 @@ class FileScan:
         self._window_base, self._by_window = start, False
         self._buffers = buffers or ScanBuffers()
         # If the log has more queues or longer topic names than fit, the table is replaced by a larger one.
-        self._table = new_queue_table(1 << 10, 1 << 18)
+        self._table = new_queue_table(*(_FEW_QUEUES if stop - start < _SHORT_BYTES else _QUEUES))
         self._queues: list[Queue] = []
         self._state = np.zeros(walk.STATE_FIELDS, np.int64)
         self._state[walk.END_OFFSET] = end_offset

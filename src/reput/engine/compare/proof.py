@@ -68,6 +68,8 @@ _GAP_MESSAGES = 4
 # The items of a damaged file may state any offsets.
 _MOST_LEAST = 1 << 40
 _MOST_LOST = 1 << 10
+# Up to so many items, one read and a comparison of all pairs are faster than a search.
+_FEW_ITEMS = 16
 _TIMED_ITEMS = 1 << 6
 _MOST_LINES = 8
 # Number of items to read on either side of an item, to find all items of its message. The items of a message are
@@ -151,16 +153,25 @@ class ItemComparison:
             if file.start > position:
                 holes.append(OffsetRange(position, file.start))
                 position = file.start
-            begin = self._entries.first_at(position, first, last)
-            after = self._entries.first_at(file.end, begin, last)
-            end, gaps = self._in_file(
-                file, position, min(stop, file.end), *self._entries.decoded(begin, after)
-            )
+            items = self._items_within(position, file.end, first, last)
+            end, gaps = self._in_file(file, position, min(stop, file.end), *items)
             holes += gaps
             position = max(end, position)
         if position < stop:
             holes.append(OffsetRange(position, stop))
         return Compared(max(position, stop), holes)
+
+    def _items_within(
+        self, start: int, stop: int, first: int, last: int
+    ) -> tuple[Column, npt.NDArray[np.uint32]]:
+        """Return physical offsets and key hashes of the items [first, last] whose messages begin in [start, stop)."""
+        if last - first >= _FEW_ITEMS:
+            first = self._entries.first_at(start, first, last)
+            last = self._entries.first_at(stop, first, last) - 1
+        # Most samples are one message with a few items: one read instead of one for each step of a search.
+        offsets, hashes = self._entries.decoded(first, last + 1)
+        begin, after = np.searchsorted(offsets, (start, stop)).tolist()
+        return offsets[begin:after], hashes[begin:after]
 
     def _in_file(
         self,
@@ -203,9 +214,13 @@ def _missing(
         return []
     batch_pairs = key_pairs(begins[batch.key_row], batch.key_hash.view(np.uint32), base)
     bounds = key_pairs(np.array((begins[0], begins[-1] + 1)), np.zeros(2, np.uint32), base)
-    # np.isin over only the items of this piece is faster than over all items of the file.
+    # A search in only the items of this piece is faster than in all items of the file.
     low, high = np.searchsorted(item_pairs, bounds)
-    lacks = ~np.isin(batch_pairs, item_pairs[low:high])
+    items = item_pairs[low:high]
+    if len(items) <= _FEW_ITEMS >= len(batch_pairs):
+        lacks = ~(batch_pairs[:, None] == items).any(axis=1)
+    else:
+        lacks = ~np.isin(batch_pairs, items)
     if not lacks.any():
         return []
     keyed = np.flatnonzero(batch.messages["key_count"])
