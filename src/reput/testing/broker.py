@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from reput.base import StoreConfig, did_you_mean, now_ms
+from reput.engine.messages import queue_messages
 from reput.engine.writer import PutResult, SharedStore, StoreWriter, WritableStore, WriterSettings
 from reput.errors import MessageNotFoundError, UsageError
 from reput.format.commit_log import MessageExt
@@ -21,14 +22,7 @@ from reput.format.file_names import COMMIT_LOG_FOLDER, LOCK_FILE
 from reput.format.host import Host
 from reput.format.java_string import decode_utf8
 from reput.format.properties import DELAY, KEYS, TAGS, encode_properties
-from reput.wings.serve import (
-    PortOptions,
-    QueueLag,
-    ServedBroker,
-    Service,
-    ServiceOptions,
-    queue_messages,
-)
+from reput.wings.serve import PortOptions, QueueLag, ServedBroker, Service, ServiceOptions
 
 Result = TypeVar("Result")
 _START_S, _STOP_S, _PAUSE_S = 60.0, 30.0, 0.005

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from reput.engine.messages.tail import TailFilter as TailFilter
     from reput.engine.messages.tail_lines import lines_of_all as lines_of_all
     from reput.engine.messages.topic_messages import messages_of_topic as messages_of_topic
+    from reput.engine.messages.topic_messages import queue_messages as queue_messages
     from reput.format.message_fields import CSV_NAMES as CSV_NAMES
 else:
     __getattr__, __dir__ = face(__name__)

@@ -1,15 +1,17 @@
-"""Return the newest messages of a topic, also those of a window of time, through its ConsumeQueues."""
+"""Read messages through ConsumeQueues: the newest of a topic or of a window of time, and those of a queue in order."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
 from reput.base import Finding, Time, checked, optional_milliseconds
-from reput.core import Coverage, MessageStore, OffsetRange, Question, WindowEvidence
+from reput.core import Coverage, MessageStore, OffsetRange, PullStatus, Question, WindowEvidence
 from reput.engine.messages.tail import QueueTail, TailFilter
 from reput.engine.writer import AnyStore
+from reput.errors import MessageNotFoundError
 from reput.format.commit_log import MessageExt
 
 # A page ends after this number of problems. Otherwise, a badly damaged queue would be read entry by entry to its
@@ -17,6 +19,8 @@ from reput.format.commit_log import MessageExt
 _MOST_PROBLEMS = 16
 # Greater than every physical offset.
 _AFTER_ALL = 1 << 63
+# Messages of a queue that are read at once.
+_AT_ONCE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +100,25 @@ def messages_of_topic(
         question = Question((), frozenset({topic}), *times)
         coverage = evidence.coverage(searched, question, queues.damage)
     return TopicMessages(tuple(messages), cursor, coverage)
+
+
+def queue_messages(
+    store: MessageStore, topic: str, queue_id: int, start: int = 0
+) -> Iterator[MessageExt]:
+    """Yield the messages of a queue from a queue offset to its end; nothing for an unknown queue.
+
+    If `start` is after the queue's end, the log may have been replaced. So all messages are read. Raises as
+    `MessageStore.pull` does.
+    """
+    try:
+        position = store.min_queue_offset(topic, queue_id)
+        if start <= store.max_queue_offset(topic, queue_id):
+            position = max(position, start)
+    except MessageNotFoundError:
+        return
+    while True:
+        pull = store.pull(topic, queue_id, position, _AT_ONCE)
+        yield from pull.messages
+        if pull.status is not PullStatus.FOUND or pull.next_begin_offset <= position:
+            return
+        position = pull.next_begin_offset

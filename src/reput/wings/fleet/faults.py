@@ -22,6 +22,7 @@ from typing import Any, Unpack
 
 from reput.base import Finding, FindingsReport, Kind, checked
 from reput.core import MessageStore, ReaderOptions
+from reput.engine.messages import queue_messages
 from reput.engine.stores import open_store
 from reput.errors import MessageNotFoundError, StoreError
 from reput.format.commit_log import MessageExt
@@ -35,7 +36,7 @@ from reput.format.properties import (
     TIMER_TOPIC,
 )
 from reput.format.transactions import decided_places, half_place
-from reput.wings.serve import PoppedMessages, queue_messages
+from reput.wings.serve import PoppedMessages
 
 MOST_MESSAGES = 100_000
 # A timer wheel rolls a message about every two days. A message was rolled again and again if it was rolled at least

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from reput.wings.serve.broker.offsets import end_offsets_with_queues as end_offsets_with_queues
     from reput.wings.serve.broker.open_transactions import open_transactions as open_transactions
     from reput.wings.serve.broker.popped import PoppedMessages as PoppedMessages
-    from reput.wings.serve.broker.queue_messages import queue_messages as queue_messages
     from reput.wings.serve.broker.sql_filter import compile_filter as compile_filter
     from reput.wings.serve.remoting.access import AccessList as AccessList
     from reput.wings.serve.remoting.port import PortOptions as PortOptions

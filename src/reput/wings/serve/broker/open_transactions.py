@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.core import MessageStore, facts_of
+from reput.engine.messages import queue_messages
 from reput.engine.writer import MessageDatabase
 from reput.format.commit_log import MessageExt
 from reput.format.properties import (
@@ -33,7 +34,6 @@ from reput.format.properties import (
 from reput.format.rocksdb_state import HalfItem
 from reput.format.transactions import check_times, decided_offsets, decided_places
 from reput.wings.serve.broker.offsets import committed_offsets
-from reput.wings.serve.broker.queue_messages import queue_messages
 from reput.wings.serve.broker.transactions import GROUP
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from reput.base import Finding, Kind
 from reput.core import MessageStore, facts_of
+from reput.engine.messages import queue_messages
 from reput.errors import FormatError, StoreError
 from reput.format.commit_log import MessageExt
 from reput.format.file_names import CONSUMER_ORDER_FILE, KV_STORE_FOLDER
@@ -41,7 +42,6 @@ from reput.io import RocksFolder
 from reput.wings.serve.broker.config_file import ConfigFile
 from reput.wings.serve.broker.lag import REVIVE_GROUP
 from reput.wings.serve.broker.offsets import committed_offsets
-from reput.wings.serve.broker.queue_messages import queue_messages
 
 _ORDER_TABLE = "table"
 
