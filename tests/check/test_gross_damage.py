@@ -5,8 +5,10 @@ tries each damage at each place with it. The others try one place of each damage
 """
 
 import json
+import os
 import shutil
 import sys
+import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,10 +21,12 @@ from reput import Message, open_store
 from reput.base.findings import Finding, Kind, Severity
 from reput.cli.main import DAMAGED
 from reput.engine.check.run import check_store
+from reput.errors import ReputError
 from reput.io.writer import exchange
+from tests.check.test_quick_damage import is_grave
 from tests.cli.running import reput
 from tests.console.serving import console, lines_of
-from tests.golden.sparse import copy_store
+from tests.golden.sparse import copy_file, copy_store
 from tests.golden.stores import GoldenStore
 from tests.small import SMALL_16K
 
@@ -134,13 +138,8 @@ def test_a_quick_check_says_what_the_full_one_says_of_the_next_start(store: Path
             assert refused == [one for one in quick if one.at_next_start == "does not start"]
 
 
-def test_fleet_and_monitoring_report_each_damage(golden: Golden, tmp_path: Path) -> None:
-    stores = []
-    for name in EACH_ONCE:
-        path = copy_store(golden("orders").path, tmp_path / name)
-        folder, place, how = DAMAGES[name]
-        how(place(path / folder))
-        stores.append(str(path))
+def check_surfaces(stores: list[str]) -> None:
+    """Check that fleet, Nagios, Prometheus and the console call each of these stores damaged."""
     ran = reput("fleet", *stores, "--format", "jsonl")
     rows = [json.loads(line) for line in ran.lines]
     assert [row["state"] for row in rows if "state" in row] == ["damaged"] * len(stores)
@@ -158,6 +157,16 @@ def test_fleet_and_monitoring_report_each_damage(golden: Golden, tmp_path: Path)
         for store in stores:
             end = lines_of(client.get("/api/check", params={"store": Path(store).name}).text)[-1]
             assert end["valid"] is False, store
+
+
+def test_fleet_and_monitoring_report_each_damage(golden: Golden, tmp_path: Path) -> None:
+    stores = []
+    for name in EACH_ONCE:
+        path = copy_store(golden("orders").path, tmp_path / name)
+        folder, place, how = DAMAGES[name]
+        how(place(path / folder))
+        stores.append(str(path))
+    check_surfaces(stores)
 
 
 def test_a_lost_last_queue_file_is_found_in_each_queue(golden: Golden, tmp_path: Path) -> None:
@@ -254,3 +263,95 @@ def test_the_cost_of_a_quick_check_is_that_of_a_listing_and_a_few_reads_per_queu
         is_counted = False
         counts.append(calls.total())
     assert 0 < counts[1] - counts[0] <= 40 * 12
+
+
+def cut_to(share: float, rest: int) -> Callable[[Path], None]:
+    def cut(file: Path) -> None:
+        os.truncate(file, int(file.stat().st_size * share) + rest)
+
+    return cut
+
+
+HOW = {"gone": gone, "empty": empty, "half": cut_to(0.5, 0), "inside": cut_to(0.5, 7)}
+
+
+def quick_or_refused(store: Path, *, quick: bool = True) -> list[Finding] | None:
+    """Return wrong findings, or None if the check is refused with an error."""
+    try:
+        return [one for one in check_store(store, quick=quick) if one.is_wrong]
+    except ReputError:
+        return None
+
+
+def edges(paths: list[Path]) -> list[Path]:
+    """Return the first and the last one of some paths."""
+    return sorted({*paths[:1], *paths[-1:]})
+
+
+def noticed_of_each_file(store: Path, aside: Path) -> int:
+    """Damage files of each folder of a store, or of two of its folders, in each way. Return how many are noticed.
+
+    Where a quick check finds nothing, the full check must not find that a broker does not start, or that messages are
+    lost. The oldest file of the log is left in place, because brokers delete it when it expires.
+    """
+    noticed = 0
+    assert quick_or_refused(store) == []
+    folders: dict[str, list[Path]] = {}
+    for folder in sorted({path.parent for path in store.rglob("*") if path.is_file()}):
+        folders.setdefault(f"{folder.relative_to(store)}/".partition("/")[0], []).append(folder)
+    for folder in (folder for every in folders.values() for folder in edges(every)):
+        files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != "lock")
+        expiring = {files[0]} if folder.name == "commitlog" else set()
+        for file in set(edges(files)) - expiring:
+            for name, harm in HOW.items():
+                copy_file(file, aside)
+                inode = file.rename(aside.with_name("kept"))
+                copy_file(aside, file)
+                harm(file)
+                if quick_or_refused(store) != []:
+                    noticed += 1
+                else:
+                    full = quick_or_refused(store, quick=False)
+                    assert full is not None, (file, name)
+                    assert not any(map(is_grave, full)), (file, name, full)
+                inode.replace(file)
+    return noticed
+
+
+FORMS = ("five_batch", "five_ext", "five_rocksdb", "five_timer")
+"""Stores of 5.3.3 with batch queues, extension files, queues in RocksDB, and timers."""
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", FORMS)
+def test_a_quick_check_notices_lost_and_cut_files_of_each_form_of_stores(
+    golden: Golden, tmp_path: Path, name: str
+) -> None:
+    store = copy_store(golden(name).path, tmp_path / "store")
+    assert noticed_of_each_file(store, tmp_path / "aside") > 10
+
+
+GOLDEN_5_4 = Path(__file__).parents[2].parent / "shared" / "golden54"
+
+
+@pytest.mark.skipif(not GOLDEN_5_4.exists(), reason="needs ../shared/golden54 beside the checkout")
+@pytest.mark.parametrize("name", ["nouniq", "timer54", "trans54", "comb"])
+def test_a_quick_check_notices_lost_and_cut_files_of_a_store_of_5_4(
+    tmp_path: Path, name: str
+) -> None:
+    with tarfile.open(GOLDEN_5_4 / f"five4_{name}.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    assert noticed_of_each_file(tmp_path / name, tmp_path / "aside") > 10
+
+
+def test_monitoring_reports_damage_in_each_form_of_stores(golden: Golden, tmp_path: Path) -> None:
+    """Fleet, Nagios, Prometheus and the console ask one function, whatever the form of a store is."""
+    harms = {
+        "five_batch": "batchconsumequeue/*/0/*", "five_ext": "consumequeue_ext/*/0/*",
+        "five_rocksdb": "consumequeue/CURRENT", "five_timer": "timerlog/00000000000000005200",
+    }  # fmt: skip
+    stores = []
+    for name, pattern in harms.items():
+        stores.append(copy_store(golden(name).path, tmp_path / name))
+        min(stores[-1].glob(pattern)).unlink()
+    check_surfaces([str(store) for store in stores])

@@ -30,8 +30,10 @@ from reput.engine.compare import Span
 from reput.engine.writer import LogEnds, StoreSurvey, survey_of
 from reput.errors import FormatError, MissingExtraError, StoreNotFoundError
 from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
     CHECKPOINT_FILE,
     CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
     INDEX_FOLDER,
     is_index_file_name,
     parse_offset_file_name,
@@ -201,12 +203,29 @@ def _look(path: Path, facts: StoreSurvey) -> CheckedStore:
         )
         for doubt in facts.doubts
     ]
+    store.findings += _other_sizes(facts)
     store.has_checkpoint = (path / CHECKPOINT_FILE).is_file()
     _set_end(store)
     if horizon is not None:
         store.end = max(min(store.end, horizon), store.begin)
     store.broker_start = facts.broker_start(store.files)
     return store
+
+
+def _other_sizes(facts: StoreSurvey) -> Iterator[Finding]:
+    """Yield findings for batch queue files and extension files of another size than the others.
+
+    The checks of the log, of ConsumeQueues and of IndexFiles report the files that they read.
+    """
+    for odd in facts.odd_files:
+        folder = Path(odd.path).relative_to(facts.path).parts[0]
+        is_new = facts.is_live and not odd.size
+        if folder in (BATCH_QUEUE_FOLDER, EXTENSION_FOLDER) and not is_new:
+            # As `MappedFileQueue.load` does with the last file of a queue.
+            at_start = (
+                _NO_START if odd.size else "deletes the file if it is the last one of its queue"
+            )
+            yield replace(odd.finding(), at_next_start=at_start)
 
 
 def _list_log(store: CheckedStore) -> None:

@@ -7,20 +7,23 @@ keys. Samples from the whole log show whether queues, the first or last files of
 
 from __future__ import annotations
 
+import os
 import sys
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from reput.base import Finding, Kind
 from reput.core import (
+    EXTENSION,
     CommitLogFile,
     CommitLogReader,
     ConsumeQueueReader,
+    ExtensionFiles,
     IndexFileReader,
     IndexFileSetReader,
     LastEntry,
@@ -34,13 +37,19 @@ from reput.core import (
     QueuesOf,
     StoreLog,
     first_keyed,
+    list_queue_files,
     open_queues,
     queue_forms,
     sampled_records,
     spot_check,
 )
 from reput.engine.check.checking.checked_store import CheckedStore, IndexTable, lost_files
-from reput.engine.check.checking.listings import check_queue_ends, index_file_size, index_order
+from reput.engine.check.checking.listings import (
+    check_queue_ends,
+    index_file_size,
+    index_order,
+    of_queue,
+)
 from reput.engine.check.checking.next_start import (
     UNNOTICED,
     absent,
@@ -71,8 +80,14 @@ from reput.format.commit_log import (
     read_size_and_physical_offset,
 )
 from reput.format.consume_queue import ConsumeQueueEntry
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER, TIMER_WHEEL_FILE
-from reput.io import LOCAL, FileReader, size_of
+from reput.format.consume_queue_ext import is_address
+from reput.format.file_names import (
+    CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
+    INDEX_FOLDER,
+    TIMER_WHEEL_FILE,
+)
+from reput.io import LOCAL, FileReader, OpenFiles, size_of
 
 # Each sample reads one record, so this bounds the time for a log of any size.
 _SAMPLES = 128
@@ -108,6 +123,8 @@ def queue_ends(store: CheckedStore, log: CommitLogReader, ends: Ends) -> Iterato
         first = yield from check_queue_ends(folder, entries, store.is_live)
         with closing(ConsumeQueueReader(folder)) as reader:
             yield from _of_files(store, log, queue, reader, ends, first)
+            if store.config.is_five and not store.is_live:
+                yield from _lost_units(store, queue, reader, first)
     path = str(store.path)
     for form in queue_forms(path):
         if form.states_end:
@@ -144,6 +161,43 @@ def _of_files(
     has_place = reader.kind.numbering is Numbering.PLACE
     position = number * reader.kind.entry_bytes if has_place else None
     yield from _compare_last(store, log, _Last(queue, reader.folder, number, entry, position))
+
+
+def _lost_units(
+    store: CheckedStore, queue: Queue, reader: ConsumeQueueReader, first: int
+) -> Iterator[Finding]:
+    """Check the extension files (5.x) of a queue whose last entry leads to a unit in them.
+
+    Each file must continue the previous one, and the first and the last entry must lead to a unit.
+    """
+    entries: list[ConsumeQueueEntry] = []
+    for number in (reader.max_queue_offset() - 1, first):
+        with suppress(MessageNotFoundError, FormatError):
+            entries.append(reader.entry(number))
+        if not entries or not is_address(entries[0].tags_code):
+            return
+    folder = os.path.join(store.path, EXTENSION_FOLDER, queue.topic, str(queue.queue_id))
+    files = list_queue_files(folder, kind=EXTENSION) if os.path.isdir(folder) else []
+    for before, after in pairwise(files):
+        if before.stop != after.start:
+            detail = f"no file has the units from {before.stop} to {after.start}"
+            yield of_queue(Finding(Kind.MISSING_QUEUE_FILE, folder, detail))
+    with closing(OpenFiles(LOCAL.open)) as opened:
+        units = ExtensionFiles(folder, opened)
+        for entry in entries:
+            is_expired = entry.physical_offset < store.begin
+            if (
+                is_address(entry.tags_code)
+                and not is_expired
+                and units.unit(entry.tags_code) is None
+            ):
+                yield Finding(
+                    Kind.WRONG_QUEUE_ENTRY, reader.folder,
+                    f"the entry of the message at {entry.physical_offset} leads to no unit in {EXTENSION_FOLDER}/",
+                    None, entry.physical_offset, cost="messages of the queue pass a wrong filter",
+                    at_next_start="does not notice it",
+                )  # fmt: skip
+                return
 
 
 def _compare_last(store: CheckedStore, log: CommitLogReader, last: _Last) -> Iterator[Finding]:
