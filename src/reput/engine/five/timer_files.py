@@ -8,12 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from reput.base import Finding, Kind
-from reput.format.file_names import (
-    CONFIG_FOLDER,
-    TIMER_CHECK_FILE,
-    TIMER_LOG_FOLDER,
-    parse_offset_file_name,
-)
+from reput.format import file_names
 from reput.format.timer_log import (
     MIN_BLANK_BYTES,
     TIMER_UNIT_BYTES,
@@ -27,7 +22,7 @@ _CHECK_BYTES = 64
 
 def timer_check(store: str, storage: Storage) -> tuple[int, int]:
     """Return the content of `config/timercheck` (see `decode_timer_check`); zeros if it is missing."""
-    path = os.path.join(store, CONFIG_FOLDER, TIMER_CHECK_FILE)
+    path = os.path.join(store, file_names.CONFIG_FOLDER, file_names.TIMER_CHECK_FILE)
     entry = storage.entry(path)
     if entry is None:
         return 0, 0
@@ -39,7 +34,7 @@ def timer_log_files(folder: str, storage: Storage) -> list[tuple[int, int, str]]
     """Return the position, size and path of each file of the timer log, in order; nothing if the folder is missing."""
     files = []
     for entry in storage.list(folder) if storage.entry(folder) is not None else ():
-        start, size = parse_offset_file_name(entry.name), listed_size(entry)
+        start, size = file_names.parse_offset_file_name(entry.name), listed_size(entry)
         if start is not None and size is not None:
             files.append((start, size, entry.path))
     return sorted(files)
@@ -70,7 +65,7 @@ def check_timer_files(store: str, storage: Storage, log_begin: int) -> Iterator[
 
     Raises StoreAccessError.
     """
-    folder = os.path.join(store, TIMER_LOG_FOLDER)
+    folder = os.path.join(store, file_names.TIMER_LOG_FOLDER)
     files = timer_log_files(folder, storage)
     delivered_to, flushed = timer_check(store, storage)
     if not files:
@@ -79,7 +74,7 @@ def check_timer_files(store: str, storage: Storage, log_begin: int) -> Iterator[
         return
     if not (delivered_to or flushed) and _has_unit(files[0], storage):
         yield Finding(
-            Kind.TIMER_LOG, os.path.join(store, CONFIG_FOLDER, TIMER_CHECK_FILE),
+            Kind.TIMER_LOG, os.path.join(store, file_names.CONFIG_FOLDER, file_names.TIMER_CHECK_FILE),
             "is missing or empty, although the timer log has units",
             cost="messages that were delivered are delivered again",
             at_next_start="reads the topic of timers from its beginning, and delivers each of its messages again whose "
@@ -112,7 +107,7 @@ def _has_unit(file: tuple[int, int, str], storage: Storage) -> bool:
 
 def timer_units(store: str, storage: Storage) -> int:
     """Return the number of units of the timer log, by its names and sizes. Raises StoreAccessError."""
-    files = timer_log_files(os.path.join(store, TIMER_LOG_FOLDER), storage)
+    files = timer_log_files(os.path.join(store, file_names.TIMER_LOG_FOLDER), storage)
     _, flushed = timer_check(store, storage)
     count = 0
     for start, size, _ in files:

@@ -7,18 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from reput import errors
 from reput.base import Progress, SerialRunner, silent
 from reput.core import StoreLog
 from reput.engine.rebuild import rebuild_store
-from reput.errors import (
-    CorruptMessageError,
-    FormatError,
-    StoreChangedError,
-    StoreError,
-    StoreNotFoundError,
-    UsageError,
-    is_transient,
-)
 from reput.format.archive import (
     KEY_INDEX,
     QUEUE_INDEX,
@@ -47,27 +39,27 @@ def verify(place: str, options: dict[str, str] | None, progress: Progress = sile
         progress("verify", size, total)
         try:
             _verify_log(archive, file)
-        except StoreError as error:
+        except errors.StoreError as error:
             problems.append(_problem(error))
         size, objects = size + file.object_bytes, objects + 1
     for part in (*manifest.keys, *manifest.queues):
         progress("verify", size, total)
         try:
             _verify_index(archive, part)
-        except StoreError as error:
+        except errors.StoreError as error:
             problems.append(_problem(error))
         size, objects = size + part.object_bytes, objects + 1
     for snapshot in manifest.snapshots:
         try:
             archive.snapshot(snapshot)
             _verify_size(archive, snapshot)
-        except StoreError as error:
+        except errors.StoreError as error:
             problems.append(_problem(error))
         size, objects = size + snapshot.object_bytes, objects + 1
     for record in manifest.erasures:
         try:
             _verify_erasure(archive, record)
-        except StoreError as error:
+        except errors.StoreError as error:
             problems.append(_problem(error))
         size, objects = size + record.object_bytes, objects + 1
     names = manifest.objects()
@@ -80,12 +72,12 @@ def verify(place: str, options: dict[str, str] | None, progress: Progress = sile
     return VerifyReport(place, len(manifest.log), objects, size, tuple(problems), unused)
 
 
-def _problem(error: StoreError) -> str:
+def _problem(error: errors.StoreError) -> str:
     """Return the text of a permanent error.
 
     If the error is transient, raise it again: it does not show a problem of the archive.
     """
-    if is_transient(error):
+    if errors.is_transient(error):
         raise error
     return str(error)
 
@@ -96,7 +88,7 @@ def _verify_erasure(archive: Archive, record: ErasureObject) -> None:
         length = min(_READ_BYTES, record.object_bytes - at)
         digest.update(archive.objects.get_range(record.object, at, length))
     if digest.hexdigest() != record.sha256:
-        raise FormatError(archive.path(record.object), 0, "does not match its checksum")
+        raise errors.FormatError(archive.path(record.object), 0, "does not match its checksum")
     _verify_size(archive, record)
 
 
@@ -106,7 +98,7 @@ def _verify_size(archive: Archive, part: LogFile | IndexObject | Snapshot | Eras
     Readers of seekable zstd and of Parquet begin at the end of an object, so extra bytes would mislead them.
     """
     if archive.objects.head(part.object).size != part.object_bytes:
-        raise FormatError(
+        raise errors.FormatError(
             archive.path(part.object), part.object_bytes, "is longer than the archived object"
         )
 
@@ -115,14 +107,14 @@ def _verify_index(archive: Archive, part: IndexObject) -> None:
     index = archive.index(part)
     position = len(PARQUET_MAGIC)
     if archive.objects.get_range(part.object, 0, position) != PARQUET_MAGIC:
-        raise FormatError(archive.path(part.object), 0, "does not begin as a Parquet file")
+        raise errors.FormatError(archive.path(part.object), 0, "does not begin as a Parquet file")
     for group, (start, stop) in enumerate(index.ranges):
         archive.group(index, group)
         if start != position:
-            raise FormatError(index.path, position, "has bytes between its row groups")
+            raise errors.FormatError(index.path, position, "has bytes between its row groups")
         position = stop
     if position != part.object_bytes - part.footer_bytes:
-        raise FormatError(index.path, position, "has bytes after its row groups")
+        raise errors.FormatError(index.path, position, "has bytes after its row groups")
     _verify_size(archive, part)
 
 
@@ -132,7 +124,7 @@ def _verify_log(archive: Archive, file: LogFile) -> None:
         digest.update(data)
     frames = archive.directory(file)
     if digest.hexdigest() != file.sha256 or tree_root(frames.digests) != file.tree:
-        raise FormatError(
+        raise errors.FormatError(
             archive.path(file.object), 0, "its content does not match the checksum in the manifest"
         )
     _verify_size(archive, file)
@@ -192,7 +184,7 @@ def require_unchanged(place: str, files: ArchivedFiles) -> None:
     for entry in files.entries:
         is_listed = entry in archive.manifest.log
         if not is_listed or archive.objects.head(entry.object).size != entry.object_bytes:
-            raise StoreChangedError(
+            raise errors.StoreChangedError(
                 f"{archive.path(entry.object)}: changed after it was compared; nothing was "
                 f"deleted; run the command again"
             )
@@ -206,7 +198,7 @@ def _is_equal(archive: Archive, entry: LogFile, path: str) -> bool:
                 if reader.read(position, len(data)) != data:
                     return False
                 position += len(data)
-        except (CorruptMessageError, FormatError):
+        except (errors.CorruptMessageError, errors.FormatError):
             return False
     return position == entry.size
 
@@ -230,9 +222,9 @@ def restore_store(
     check_empty(target)
     log_files = _files_of_time(archive.manifest.log, begin_ms, end_ms)
     if not archive.manifest.log:
-        raise StoreNotFoundError(f"{place}: the archive has no log file yet")
+        raise errors.StoreNotFoundError(f"{place}: the archive has no log file yet")
     if not log_files:
-        raise UsageError(
+        raise errors.UsageError(
             f"{place}: has no log file with messages of this time", arguments=["begin", "end"]
         )
     end = log_files[-1].end
@@ -303,7 +295,7 @@ def _write_log(archive: Archive, file: LogFile, path: Path) -> None:
         writer.sync()
     DISK.sync_folder(path.parent)
     if digest.hexdigest() != file.sha256:
-        raise FormatError(
+        raise errors.FormatError(
             archive.path(file.object), 0, "its content does not match the checksum in the manifest"
         )
 

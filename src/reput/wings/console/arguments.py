@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import QueryParams
 
+from reput import errors
 from reput.base import now_ms, parse_time
 from reput.engine.stores import understood
-from reput.errors import (
-    FormatError,
-    MessageNotFoundError,
-    ReputError,
-    StoreNotFoundError,
-    StoreUnreachableError,
-    UsageError,
-)
 from reput.wings.console.mounts import UnknownStoreError
 from reput.wings.console.users import ForbiddenError, Permission, demand
 from reput.wings.serve import LimitError
@@ -82,12 +75,12 @@ def search_of(
     """
     limit = integer(query, "limit", default_limit)
     if not 1 <= limit <= most:
-        raise UsageError(f"limit must be 1 to {most:,}, not {limit}", arguments=["limit"])
+        raise errors.UsageError(f"limit must be 1 to {most:,}, not {limit}", arguments=["limit"])
     # Errors name the fields of the search form, or the parameters of the API.
     since, until = ("From", "To") if is_pasted else ("begin", "end")
     begin, end = time(query, "begin", since), time(query, "end", until)
     if begin is not None and end is not None and begin > end:
-        raise UsageError(f"{since} is after {until}", arguments=["begin", "end"])
+        raise errors.UsageError(f"{since} is after {until}", arguments=["begin", "end"])
     after = None if is_pasted else optional_integer(query, "after")
     key = text(query, "key")
     form = SearchForm(
@@ -122,11 +115,11 @@ def optional_integer(query: QueryParams, name: str) -> int | None:
         # 64 bits have at most 19 digits and a sign. Python refuses to convert thousands of digits.
         number = int(value) if len(value) <= 20 else _INT64
     except ValueError:
-        raise UsageError(
+        raise errors.UsageError(
             f"{name} must be a whole number, not {value!r}", arguments=[name]
         ) from None
     if not -_INT64 <= number < _INT64:
-        raise UsageError(f"{name} does not fit into 64 bits", arguments=[name])
+        raise errors.UsageError(f"{name} does not fit into 64 bits", arguments=[name])
     return number
 
 
@@ -156,14 +149,16 @@ def time(query: QueryParams, name: str, label: str = "") -> int | None:
     try:
         return None if value is None else parse_time(value, now_ms(), is_end=name == "end")
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{label or name}: {error}", arguments=[name]) from None
+        raise errors.UsageError(f"{label or name}: {error}", arguments=[name]) from None
 
 
 def choice(query: QueryParams, name: str, choices: tuple[str, ...]) -> str:
     """Return a parameter that must be one of `choices`; the first of them if it is missing. Raises UsageError."""
     value = text(query, name) or choices[0]
     if value not in choices:
-        raise UsageError(f"{name} must be {' or '.join(choices)}, not {value!r}", arguments=[name])
+        raise errors.UsageError(
+            f"{name} must be {' or '.join(choices)}, not {value!r}", arguments=[name]
+        )
     return value
 
 
@@ -175,7 +170,7 @@ class _NumberInPath(Convertor[int]):
     def convert(self, value: str) -> int:
         number = int(value) if len(value) <= _MOST_DIGITS else _INT64
         if number >= _INT64:
-            raise UsageError("a number in the path does not fit into 64 bits")
+            raise errors.UsageError("a number in the path does not fit into 64 bits")
         return number
 
     def to_string(self, value: int) -> str:
@@ -201,20 +196,20 @@ class Failure(NamedTuple):
         """
         if isinstance(error, ForbiddenError):
             return cls(403, "forbidden", "Not allowed", str(error))
-        if isinstance(error, UsageError):
+        if isinstance(error, errors.UsageError):
             return cls(400, "usage", "Wrong parameters", str(error))
         if isinstance(error, LimitError):
             return cls(503, "busy", "The server is busy", str(error))
-        if isinstance(error, StoreUnreachableError):
+        if isinstance(error, errors.StoreUnreachableError):
             return cls(503, "missing", "The store is missing", str(error))
-        if isinstance(error, (MessageNotFoundError, UnknownStoreError)):
+        if isinstance(error, (errors.MessageNotFoundError, UnknownStoreError)):
             return cls(404, "not_found", "Not found", str(error))
         # The store was there when the server opened it.
-        if isinstance(error, StoreNotFoundError):
+        if isinstance(error, errors.StoreNotFoundError):
             return cls(503, "missing", "The store is missing", str(error))
-        if isinstance(error, FormatError):
+        if isinstance(error, errors.FormatError):
             return cls(500, "damaged", "The store is damaged here", str(error))
-        if isinstance(error, ReputError):
+        if isinstance(error, errors.ReputError):
             return cls(500, "unreadable", "The store cannot be read", str(error))
         return cls(500, "internal", "Something went wrong", "the server's log has the details")
 

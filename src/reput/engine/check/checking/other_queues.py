@@ -10,18 +10,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from reput import core
+from reput import core, errors
 from reput.base import Finding, Kind, counted
 from reput.engine import compare
 from reput.engine.check.checking.checked_store import CheckedStore
-from reput.errors import (
-    FormatError,
-    MessageNotFoundError,
-    MissingExtraError,
-    StoreError,
-    StoreNotFoundError,
-    raise_if_refused,
-)
 from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.dtypes import ENTRY_DTYPE
 
@@ -60,7 +52,7 @@ class _Claims:
         self._budget -= 1
         try:
             record = self._log.locate(*place[:2], in_place=False)
-        except StoreError:
+        except errors.StoreError:
             return False
         is_claimed = record.queue_offset_in(*queue) == queue_offset
         self.count += is_claimed
@@ -92,8 +84,8 @@ class OtherQueues:
             with closing(form.open(where)) as index:
                 try:
                     queues = self._listed(form, index, where)
-                except (StoreError, MissingExtraError) as error:
-                    raise_if_refused(error)
+                except (errors.StoreError, errors.MissingExtraError) as error:
+                    errors.raise_if_refused(error)
                     kind = Kind.QUEUE_FILE_SIZE if form.has_all else Kind.MISSING_QUEUE
                     self.cannot_tell = Finding(kind, form.folder(path), f"cannot be read: {error}")
                     yield self.cannot_tell
@@ -135,7 +127,7 @@ class OtherQueues:
                     reader = index.queue(*queue)
                     explanations = list(_explain(messages, reader, size_of, claims, self._store))
                 # A file of the log or the queue has expired since it was listed.
-                except (StoreNotFoundError, MessageNotFoundError):
+                except (errors.StoreNotFoundError, errors.MessageNotFoundError):
                     continue
                 for finding in explanations:
                     if finding.kind is Kind.MISSING_QUEUE_ENTRY:
@@ -172,7 +164,7 @@ class OtherQueues:
                 reader = index.queue(*queue)
                 offsets = _stored_offsets(reader, max(store.begin, part.start))
             # `_compare` has reported the error.
-            except StoreError:
+            except errors.StoreError:
                 continue
             offsets.sort()
             # Entries after the part that is compared lead beyond the log, or nothing shows whether they are right.
@@ -204,7 +196,7 @@ def _second(findings: Sequence[Finding], folder: str) -> Iterator[Finding]:
 def _first_offset(index: core.QueueIndex, queue: core.Queue) -> int:
     """Return the physical offset to which the first entry of a queue leads. Raises StoreError."""
     reader = index.queue(*queue)
-    with suppress(MessageNotFoundError, FormatError):
+    with suppress(errors.MessageNotFoundError, errors.FormatError):
         return reader.entry(reader.min_queue_offset(0)).physical_offset
     return 0
 
@@ -247,9 +239,11 @@ def _explain(
             # Continue after the gap, but advance by at least one entry, so that the loop ends.
             detail, position = error.reason, max(error.resume_offset, position + 1)
             yield Finding(Kind.QUEUE_GAP, reader.folder, detail)
-        except StoreError as error:
-            raise_if_refused(error)
-            if store.is_live and isinstance(error, (StoreNotFoundError, MessageNotFoundError)):
+        except errors.StoreError as error:
+            errors.raise_if_refused(error)
+            if store.is_live and isinstance(
+                error, (errors.StoreNotFoundError, errors.MessageNotFoundError)
+            ):
                 raise
             yield Finding(Kind.QUEUE_FILE_SIZE, reader.folder, f"cannot be read: {error}")
             return

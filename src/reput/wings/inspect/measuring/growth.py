@@ -9,15 +9,9 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+from reput import errors
 from reput.base import DAY_MS
 from reput.core import MessageStore, QueueReader, is_light
-from reput.errors import (
-    CorruptMessageError,
-    MessageNotFoundError,
-    ReputError,
-    StoreAccessError,
-    raise_if_refused,
-)
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.index_file import ITEM_BYTES, SLOT_BYTES
 from reput.io import Disk
@@ -76,9 +70,9 @@ def growth_of(store: MessageStore, end: int, newest_ms: int) -> Growth | None:
         sizes, entries, unknown = _queued(store, window.begin)
         index_share = _index_bytes_per_log_byte(store)
     except (
-        ReputError
+        errors.ReputError
     ) as error:  # If a database of queues cannot be read, only these figures are unknown.
-        raise_if_refused(error)
+        errors.raise_if_refused(error)
         rate = window.size_bytes / days
         return Growth(rate, rate, problem=str(error))
     rates = {topic: size / days for topic, size in sizes.most_common()}
@@ -101,7 +95,7 @@ def disk_usage(store: MessageStore) -> tuple[int, int] | None:
     folders = {Path(file.path).parent for file in store.commit_log.files} | {Path(store.path)}
     try:
         return min((Disk().usage(folder) for folder in folders), key=lambda usage: usage[1])
-    except StoreAccessError:
+    except errors.StoreAccessError:
         return None
 
 
@@ -121,7 +115,7 @@ def _window(store: MessageStore, end: int, newest_ms: int) -> _Window | None:
         try:
             first = store.commit_log.get(file.start + file.gap)
         # The first record of the file is missing or damaged, so use the next older file.
-        except (MessageNotFoundError, CorruptMessageError):
+        except (errors.MessageNotFoundError, errors.CorruptMessageError):
             continue
         span_ms = newest_ms - first.store_timestamp
         if span_ms >= DAY_MS or file is files[0]:
@@ -140,8 +134,8 @@ def _queued(store: MessageStore, begin: int) -> tuple[Counter[str], int, set[str
             size, count = _since(store.queues.queue(topic, queue_id), begin)
             sizes[topic] += size
             entries += count
-        except ReputError as error:
-            raise_if_refused(error)
+        except errors.ReputError as error:
+            errors.raise_if_refused(error)
             unknown.add(topic)
     return sizes, entries, unknown
 
