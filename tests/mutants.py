@@ -1,12 +1,15 @@
 """Change the core of reput in small ways, and report the changes that no test notices.
 
-`make mutants` does this in a copy of the checkout, in `build/mutants`:
+`make mutants` does this:
 
-1. It runs the tests of the core's rooms once, and records which tests reach which lines, and how long they take.
-2. It applies one change after the other, runs the tests that reach the changed lines, the fastest first, until one
-   fails or they have taken `_TESTS_S`, and restores the file.
-3. It appends each result to `results.jsonl`. A later run tries a change again only if its module has changed, or if it
-   survived and the tests have changed.
+1. It collects the tests in `TESTS` once, in one process that has imported everything.
+2. It runs the tests of each file in a fork of this process, and records what each test costs and which lines it
+   reaches.
+3. It forks the process for one change after the other. The fork replaces the code of the changed function, and runs the
+   tests that reach the changed lines, the fastest first, until one fails or they have taken their time. No file of the
+   checkout changes, so programs that a test starts run the code without the change.
+4. It appends each result to `build/mutants/results.jsonl`. A later run tries a change again only if its module has
+   changed, or if it survived and the tests have changed.
 
 A change is an operator, a constant, a condition, two arguments or a call: see `_Changes`. `CHANGES_BY_HAND` adds the
 changes that matter most. A surviving change needs a new test, or an entry in `tests/mutants.toml` that explains why it
@@ -17,102 +20,118 @@ from __future__ import annotations
 
 import argparse
 import ast
+import gc
+import inspect
 import json
 import os
-import shutil
+import resource
 import signal
-import subprocess
 import sys
-import time
+import tempfile
 import tomllib
-from collections.abc import Iterator, Sequence
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import sha256
-from itertools import accumulate
+from importlib import import_module
+from itertools import accumulate, groupby
 from pathlib import Path
-from typing import NamedTuple
-from xml.etree import ElementTree
+from select import select
+from tempfile import TemporaryDirectory
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple, NoReturn
+
+import pytest
+from coverage import Coverage
+from hypothesis import Phase, settings
+
+from tests.durations import file_of, processor_s
+from tests.scheduling import SPARK, scope_of
 
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "build" / "mutants"
-TREE = PLACE / "tree"
 RESULTS = PLACE / "results.jsonl"
 EXPLAINED = Path(__file__).with_name("mutants.toml")
 COUNT = 200
-_LEAST_S, _MOST_S = 60, 600
-_TESTS_S = 40.0
-"""For one change, the fastest tests run that took less than this together."""
-# The packages that most tests import. A child process inherits them, so it starts quickly.
-_HEAVY = (
-    "numpy",
-    "pyarrow",
-    "pyarrow.parquet",
-    "pyarrow.dataset",
-    "hypothesis",
-    "click",
-    "rich",
-    "numba",
-    "pytest",
-)
+_TESTS_S, _MOST_CASES = 30.0, 2
+"""For one change, the fastest tests run that cost less than this together, so many cases of each test."""
+_STEP_S = 0.1
+"""Tests below this cost run file by file. Then the tests below twice this cost run, and so on."""
+_LEAST_S, _TIMES, _MEASURE_S = 30, 20, 3600
+"""A test may take `_LEAST_S` and `_TIMES` its cost, a measured file `_MEASURE_S`."""
+_MOST_BYTES = 4 << 30
+"""The largest file and the most memory of a process with a change, which might never stop growing."""
+_OUTPUT = "output.txt"
+_BROKEN = "BROKEN"
+"""The word with which a child reports that this script failed, not a test."""
+_POWER = "test_operations_power_cut.py::test_a_cut_"
 _DULL_CALLS = ("progress", "log", "warn", "note", "close", "start_writeback", "prepare", "super")
 
-MODULES: dict[str, tuple[str, ...]] = {
-    "io/writer": ("io/test_writer.py", "crash/test_operations_power_cut.py", "check/test_swaps.py"),
-    "io/open_files": ("io/test_open_files.py",),
-    "io/user_cache": ("io/test_own_cache.py", "crash/test_operations_power_cut.py"),
-    "io/copies": ("io/test_copies.py", "crash/test_operations_power_cut.py", "check/test_repair.py"),
-    "io/disk": (
-        "io/test_disk.py", "crash/test_model.py", "writer/test_displaced.py",
-        "crash/test_operations_power_cut.py",
-    ),
-    "engine/rebuild/commit": ("crash/test_operations_power_cut.py", "rebuild/test_runs.py"),
-    "engine/rebuild/staging": ("crash/test_operations_power_cut.py", "rebuild/test_runs.py"),
-    "engine/check/repairing/places": (
-        "check/test_repair_kills.py", "check/test_swaps.py", "crash/test_operations_power_cut.py",
-    ),
-    "wings/archive/new_store": ("archive/test_restoring.py", "crash/test_operations_power_cut.py"),
-    "wings/erase/store_copy": ("crash/test_operations_power_cut.py", "erase/test_erase.py"),
-    "core/queues/reader": (
-        "queues/test_reader.py", "queues/test_damage.py", "queues/test_batch_damage.py", "queues/test_gaps.py",
-        "queues/test_last_entry.py",
-    ),
-    "core/queues/writer": ("queues/test_writer.py", "crash/test_model.py", "recovery/test_recovery_point.py"),
-    "core/queues/set_writer": (
-        "writer/test_extended_queues.py", "writer/test_failing_append.py", "crash/test_model.py",
-    ),
-    "engine/five/rocksdb_queues": ("writer/test_rocksdb_queues.py",),
-    "core/index/writer": ("index/test_writer.py", "crash/test_model.py"),
-    "core/index/set_writer": ("index/test_writer.py", "crash/test_model.py", "crash/test_operations_power_cut.py"),
-    "core/index/plan": ("index/test_who_proves.py", "index/test_changed_files.py", "query/test_short_tail.py"),
-    "core/log/verdict": ("log",),
-    "core/log/ends": (
-        "log", "store/test_facts.py", "recovery/test_recovery_point.py", "recovery/test_recovery.py",
-    ),
-    "engine/writer/recovery/recovery_point": ("recovery/test_recovery_point.py", "crash/test_model.py"),
-    "engine/writer/recovery/log": (
-        "recovery/test_recovery.py", "recovery/test_record_crc.py", "crash/test_model.py",
-        "crash/test_power_cut.py",
-    ),
-    "engine/writer/recovery/queue_files": (
-        "recovery/test_queue_files.py", "recovery/test_recovery.py", "crash/test_model.py",
-    ),
-    "engine/writer/dispatch": ("writer/test_dispatch.py", "crash/test_model.py", "writer/test_closing.py"),
-    "engine/writer/flush": ("crash/test_model.py", "crash/test_power_cut.py", "writer/test_closing.py"),
-    "engine/writer/expiry": ("writer/test_expiry.py", "crash/test_model.py"),
-    "engine/writer/retention": ("writer/test_retention.py",),
-    "engine/writer/put/log_files": ("writer/test_log_files.py", "crash/test_model.py", "crash/test_power_cut.py"),
-    "wings/serve/broker/offsets": ("broker/test_state.py", "cli/test_lag.py"),
-    "engine/compare/placement": ("recovery/test_placement.py", "recovery/test_recovery.py"),
-    "engine/writer/file_sizes": ("store/test_facts.py",),
-}  # fmt: skip
-"""Modules below src/reput, and their tests below tests, the most important first."""
+MODULES = (
+    "io/writer",
+    "io/open_files",
+    "io/user_cache",
+    "io/copies",
+    "io/disk",
+    "engine/rebuild/commit",
+    "engine/rebuild/staging",
+    "engine/check/repairing/places",
+    "wings/archive/new_store",
+    "wings/erase/store_copy",
+    "core/queues/reader",
+    "core/queues/writer",
+    "core/queues/set_writer",
+    "engine/five/rocksdb_queues",
+    "core/index/writer",
+    "core/index/set_writer",
+    "core/index/plan",
+    "core/log/verdict",
+    "core/log/ends",
+    "engine/writer/recovery/recovery_point",
+    "engine/writer/recovery/log",
+    "engine/writer/recovery/queue_files",
+    "engine/writer/dispatch",
+    "engine/writer/flush",
+    "engine/writer/expiry",
+    "engine/writer/retention",
+    "engine/writer/put/log_files",
+    "wings/serve/broker/offsets",
+    "engine/compare/placement",
+    "engine/writer/file_sizes",
+)
+"""Modules below src/reput, the most important first."""
+
+TESTS = (
+    "archive/test_restoring.py",
+    "broker/test_state.py",
+    "check/test_repair.py",
+    "check/test_repair_kills.py",
+    "check/test_swaps.py",
+    "cli/test_lag.py",
+    "crash",
+    "erase/test_choices.py",
+    "erase/test_erase.py",
+    "index",
+    "io",
+    "log",
+    "query/test_short_tail.py",
+    "queues",
+    "rebuild",
+    "recovery",
+    "store",
+    "writer",
+)
+"""Folders and files below tests whose tests run."""
 
 
 class Change(NamedTuple):
     """A change of a module: the text from `begin` to `end` is replaced.
 
     Attributes:
-        module: A key of `MODULES`.
+        module: One of `MODULES`.
         place: The function.
         before, after: The changed text.
         number: Tells equal changes of one function apart.
@@ -145,10 +164,10 @@ CHANGES_BY_HAND: tuple[tuple[str, str, str, str], ...] = (
     ("io/writer", "link", "os.path.samestat(status, linked) and inode in (None, linked.st_ino)", "True"),
     ("io/writer", "link", "os.path.samestat(status, linked)", "True"),
     ("io/writer", "link", "inode in (None, linked.st_ino)", "True"),
-    ("engine/rebuild/commit", "swap_in", "sync_tree(staging.new)", "pass"),
-    ("engine/rebuild/commit", "swap_in", "sync_folder(output)", "pass"),
+    ("engine/rebuild/commit", "swap_in", "DISK.sync_tree(staging.new)", "pass"),
+    ("engine/rebuild/commit", "swap_in", "DISK.sync_folder(output)", "pass"),
     ("engine/rebuild/commit", "swap_in", "if _sizes(place) != expected:", "if False:"),
-    ("engine/rebuild/commit", "_write_checkpoint", "sync_folder(output)", "pass"),
+    ("engine/rebuild/commit", "_write_checkpoint", "DISK.sync_folder(output)", "pass"),
     (
         "engine/rebuild/commit", "FolderTarget.commit",
         "swap_in(self._output, self._staging, commit.without)\n"
@@ -156,22 +175,35 @@ CHANGES_BY_HAND: tuple[tuple[str, str, str, str], ...] = (
         "_write_checkpoint(self._output, self._staging, commit)\n"
         "        swap_in(self._output, self._staging, commit.without)",
     ),
-    ("wings/erase/store_copy", "StoreCopy._copy", "sync_file(target)", "pass"),
-    ("wings/erase/store_copy", "StoreCopy._finish", "sync_tree(self._new)", "pass"),
-    ("engine/check/repairing/places", "Attempt.write_record", "sync_folder(self.folder)", "pass"),
-    ("engine/check/repairing/places", "RepairPlaces._rename", "sync_folder(folder)", "pass"),
-    ("wings/archive/new_store", "NewStore.finish", "sync_tree(self.folder)", "pass"),
+    ("wings/erase/store_copy", "StoreCopy._copy", "DISK.sync_file(target)", "pass"),
+    ("wings/erase/store_copy", "StoreCopy._finish", "DISK.sync_tree(self._new)", "pass"),
+    ("engine/check/repairing/places", "Attempt.write_record", "DISK.sync_folder(self.folder)", "pass"),
+    ("engine/check/repairing/places", "RepairPlaces._rename", "DISK.sync_folder(folder)", "pass"),
+    ("wings/archive/new_store", "NewStore.finish", "DISK.sync_tree(self.folder)", "pass"),
     (
         "engine/writer/recovery/recovery_point", "read_recovery_point",
-        'content["closed"] == _digest(store, known, config)', "True",
+        'content["closed"] == _digest(store, point, config)', "True",
     ),
     (
         "engine/writer/recovery/recovery_point", "_digest",
-        "parts += [_look(path) for path in _files_that_grow(store, known, config)]", "pass",
+        "parts += [_look(path) for path in _files_that_grow(store, point, config)]", "pass",
     ),
     ("wings/serve/broker/offsets", "ConsumerOffsets.take_reset", "if resets:", "if False:"),
     ("io/open_files", "_Pool._make_room", "max(most, 0)", "max(most - 1, 0)"),
-    ("io/user_cache", "OwnCache._make_room", "left -= size", "pass"),
+    ("io/user_cache", "OwnCache._make_room", "used -= size", "pass"),
+    ("io/disk", "Disk.replace", "self.sync_folder(path.parent)", "pass"),
+    ("io/disk", "Disk.make_folder", "self.sync_folder(folder.parent)", "pass"),
+    ("core/queues/reader", "ConsumeQueueReader._max", "return end", "return max(end - 1, 0)"),
+    ("core/queues/reader", "ConsumeQueueReader._max", "last is None or not last.is_written", "False"),
+    ("core/queues/writer", "EntryFilesWriter.sync", "file.sync()", "pass"),
+    ("core/queues/writer", "EntryFilesWriter.sync", "self._disk.sync_folder(folder)", "pass"),
+    ("core/queues/set_writer", "ConsumeQueueSetWriter.sync", "self._sync_units(list(self._units))", "pass"),
+    ("core/queues/set_writer", "ConsumeQueueSetWriter.sync", "queue.sync()", "pass"),
+    ("engine/writer/put/log_files", "LogFiles.sync", "self._open[start].sync()", "pass"),
+    ("engine/writer/put/log_files", "LogFiles._make", "self._disk.sync_folder(self._folder)", "pass"),
+    ("engine/writer/flush", "Flusher.flush", "self._sync_log(self.flushed, end)", "pass"),
+    ("engine/writer/expiry", "carry_out", "disk.sync_folder(path.parent)", "pass"),
+    ("engine/writer/recovery/recovery_point", "delete_recovery_point", "disk.sync_folder(store)", "pass"),
 )  # fmt: skip
 """Module, function, text, and its replacement."""
 
@@ -182,18 +214,21 @@ _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 
 class _Changes(ast.NodeVisitor):
-    """Collects the possible changes of a module: (function, statement, node, replacement)."""
+    """Collects the possible changes of a module's functions: (function, statement, node, replacement)."""
 
     def __init__(self) -> None:
         self.found: list[tuple[str, ast.stmt, ast.AST, str]] = []
         self._names: list[str] = []
+        self._depth = 0
         self._statement: ast.stmt = ast.Pass()
 
     def visit(self, node: ast.AST) -> None:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             self._names.append(node.name)
+            self._depth += isinstance(node, ast.FunctionDef)
             for child in node.body:
                 self.visit(child)
+            self._depth -= isinstance(node, ast.FunctionDef)
             self._names.pop()
             return
         # Texts of errors, and types, do not matter here.
@@ -201,7 +236,7 @@ class _Changes(ast.NodeVisitor):
             node, ast.Raise | ast.JoinedStr | ast.AnnAssign | ast.Import | ast.ImportFrom
         ):
             return
-        if not self._names:
+        if not self._depth:
             self.generic_visit(node)
             return
         if isinstance(node, ast.stmt):
@@ -294,137 +329,47 @@ def _functions(node: ast.AST, names: list[str]) -> Iterator[tuple[list[str], ast
 
 
 def chosen(count: int = COUNT) -> list[Change]:
-    """Return the changes by hand, and then others, chosen by a hash of their names, `count` in all."""
+    """Return the changes by hand, and `count` others, chosen by a hash of their names."""
     hand: list[Change] = []
     rest: list[Change] = []
     for module in MODULES:
-        source = _path(ROOT, module).read_text()
+        source = _path(module).read_text()
         hand += by_hand(module, source)
         rest += changes_of(module, source)
     taken = {(change.module, change.place, change.before) for change in hand}
     rest = [change for change in rest if (change.module, change.place, change.before) not in taken]
     # Without the module, so that a module that moves keeps its changes.
     rest.sort(key=lambda change: sha256(change.name.partition(" ")[2].encode()).digest())
-    return [*hand, *rest][:count]
+    return [*hand, *rest[:count]]
 
 
-def _path(tree: Path, module: str) -> Path:
-    return tree / "src" / "reput" / f"{module}.py"
+def _path(module: str) -> Path:
+    return ROOT / "src" / "reput" / f"{module}.py"
 
 
-class Reach(NamedTuple):
-    """The tests of a group that reach each line, by module, and how long each test takes."""
-
-    lines: dict[str, dict[int, list[str]]]
-    seconds: dict[str, float]
-
-
-def new_tree() -> None:
-    """Copy the files of the checkout, and its compiled kernels."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
-    names = [name for name in listed.stdout.decode().split("\0") if name]
-    for name in names:
-        target = TREE / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if (ROOT / name).exists() and not _is_same(ROOT / name, target):
-            shutil.copy2(ROOT / name, target)
-    kernels = "src/reput/kernels/__pycache__"
-    if (ROOT / kernels).exists():
-        shutil.copytree(ROOT / kernels, TREE / kernels, dirs_exist_ok=True)
-
-
-def _is_same(path: Path, copy: Path) -> bool:
-    return copy.exists() and path.read_bytes() == copy.read_bytes()
-
-
-def run_tests(arguments: Sequence[str], most_s: float) -> tuple[int | None, str]:
-    """Run pytest in a child process in the copy. Return its exit code, or None after `most_s`, and its output."""
-    log = PLACE / "output.txt"
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setsid()
-            os.chdir(TREE)
-            output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            sys.path[:0] = [str(TREE), str(TREE / "src")]
-            os.environ["PYTHONPATH"] = f"{TREE}:{TREE / 'src'}"
-            # A package that was imported from the checkout would hide the copy.
-            for name in [name for name in sys.modules if name.split(".")[0] in ("tests", "reput")]:
-                del sys.modules[name]
-            import pytest
-
-            os._exit(int(pytest.main(["-p", "no:cacheprovider", "-q", *arguments])))
-        finally:
-            os._exit(9)
-    deadline = time.monotonic() + most_s
-    while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status), log.read_text(errors="replace")
-        if time.monotonic() > deadline:
-            os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return None, log.read_text(errors="replace")
-        time.sleep(0.05)
-
-
-def reach_of(tests: str) -> Reach:
-    """Return what the tests of a file or folder reach, from an earlier run if the files are the same."""
-    digest = sha256(_digest_of_tests([tests], TREE).encode())
-    for module in MODULES:
-        digest.update(_path(TREE, module).read_bytes())
-    kept = PLACE / f"reach-{tests.replace('/', '-')}-{digest.hexdigest()[:12]}.json"
-    if not kept.exists():
-        _measure(tests, kept)
-    lines, seconds = json.loads(kept.read_text())
-    return Reach({m: {int(n): t for n, t in inner.items()} for m, inner in lines.items()}, seconds)
-
-
-def _digest_of_tests(tests: Sequence[str], tree: Path) -> str:
+def _digest(*paths: Path) -> str:
     digest = sha256()
-    for folder in (tree / "tests" / name for name in tests):
-        for path in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
-            digest.update(path.read_bytes())
+    for path in paths:
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _digest_of(module: str, tree: Path) -> str:
-    return sha256(_path(tree, module).read_bytes()).hexdigest()[:16]
+@cache
+def _digest_of_tests() -> str:
+    names = [path for name in TESTS for path in sorted((ROOT / "tests" / name).rglob("*.py"))]
+    return _digest(*names, *(ROOT / "tests" / name for name in TESTS if name.endswith(".py")))
 
 
-def _measure(tests: str, kept: Path) -> None:
-    from coverage import CoverageData
+class Cost(NamedTuple):
+    """What a test costs, and the lines that it reaches.
 
-    data, junit = PLACE / "coverage", PLACE / "junit.xml"
-    data.unlink(missing_ok=True)
-    os.environ["COVERAGE_FILE"] = str(data)
-    os.environ["COVERAGE_CORE"] = "ctrace"
-    code, output = run_tests(
-        [
-            f"tests/{tests}", "-m", "slow or not slow" if "operations_power" in tests else "not slow", "-k",
-            "not every_step", "--cov=src/reput", "--cov-context=test", "--cov-report=", "--cov-fail-under=0",
-            f"--junitxml={junit}", "-o", "junit_family=xunit1",
-        ],
-        3600,
-    )  # fmt: skip
-    if code != 0:
-        raise SystemExit(f"the tests fail without a change: tests/{tests}\n{output[-3000:]}")
-    covered = CoverageData(str(data))
-    covered.read()
-    lines: dict[str, dict[int, list[str]]] = {}
-    for module in MODULES:
-        by_line = covered.contexts_by_lineno(str(_path(TREE, module)))
-        lines[module] = {
-            line: sorted({one.split("|")[0] for one in contexts if "|" in one})
-            for line, contexts in by_line.items()
-        }
-    seconds = {}
-    for case in ElementTree.parse(junit).iter("testcase"):
-        place = f"{case.get('file')}::{case.get('name')}"
-        seconds[place] = float(case.get("time", "0"))
-    kept.write_text(json.dumps([lines, seconds]))
+    Attributes:
+        seconds: Processor time, of the processes that it starts, too.
+        lines: By module.
+    """
+
+    seconds: float
+    lines: dict[str, list[int]]
 
 
 @dataclass
@@ -433,7 +378,7 @@ class Result:
 
     Attributes:
         name: The name of the change.
-        digest, tests: Digests of the module and of its tests.
+        digest, tests: Digests of the module and of the tests.
         state: killed, survived or unreached.
         by: The test that failed.
     """
@@ -445,63 +390,286 @@ class Result:
     by: str = ""
 
 
-def try_change(change: Change) -> Result:
-    """Apply a change in the copy, run the tests that reach it, and restore the file."""
-    path = _path(TREE, change.module)
-    source = path.read_bytes()
-    result = Result(
-        change.name, _digest_of(change.module, TREE), _digest_of_tests(MODULES[change.module], TREE)
-    )
-    seconds: dict[str, float] = {}
-    for tests in MODULES[change.module]:
-        reach = reach_of(tests)
-        first, last = change.lines
-        for line in range(first, last + 1):
-            for test in reach.lines.get(change.module, {}).get(line, ()):
-                seconds[test] = reach.seconds.get(test, 1.0)
-    order = _fastest(seconds)
-    if not order:
-        return result
-    path.write_bytes(source[: change.begin] + change.after.encode() + source[change.end :])
-    try:
-        limit = min(_MOST_S, _LEAST_S + 10 * sum(seconds[test] for test in order))
-        code, output = run_tests(
-            ["-x", "--no-header", "--tb=no", "-m", "slow or not slow", *order], limit
+def functions_of(code: CodeType) -> Iterator[CodeType]:
+    """Yield the functions and methods of a module, without those inside of others."""
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            if each.co_flags & inspect.CO_OPTIMIZED:
+                yield each
+            else:
+                yield from functions_of(each)
+
+
+class LiveFunctions:
+    """The functions of the imported modules, whose code a change replaces.
+
+    Other modules may have imported a function by name, so its code is replaced, not the function.
+    """
+
+    def __init__(self) -> None:
+        for module in MODULES:
+            import_module(f"reput.{module.replace('/', '.')}")
+        gc.unfreeze()  # the collector does not list frozen objects
+        paths = {str(_path(module)) for module in MODULES}
+        self._functions: dict[tuple[str, str, int], list[FunctionType]] = {}
+        for each in gc.get_objects():
+            if isinstance(each, FunctionType) and each.__code__.co_filename in paths:
+                self._functions.setdefault(self._key(each.__code__), []).append(each)
+        gc.freeze()
+
+    @staticmethod
+    def _key(code: CodeType) -> tuple[str, str, int]:
+        return code.co_filename, code.co_qualname, code.co_firstlineno
+
+    def differing(
+        self, path: Path, source: bytes, changed: bytes
+    ) -> list[tuple[FunctionType, CodeType]]:
+        """Return each function that differs between two sources of a module, and its changed code."""
+        old, new = (
+            functions_of(compile(text, str(path), "exec", dont_inherit=True))
+            for text in (source, changed)
         )
-    finally:
-        path.write_bytes(source)
-    if code == 0:
-        return replace(result, state="survived", by=f"{len(order)} tests")
-    failed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    by = failed[0] if failed else "time limit" if code is None else f"exit code {code}"
-    return replace(result, state="killed", by=by[:200])
+        return [
+            (function, after)
+            for before, after in zip(old, new, strict=True)
+            if before != after
+            for function in self._functions[self._key(before)]
+        ]
 
 
-def _fastest(seconds: dict[str, float]) -> list[str]:
-    """Return the fastest tests, as many as `_TESTS_S` allows, but at least one."""
-    order = sorted(seconds, key=lambda test: seconds[test])
-    ends = accumulate(seconds[test] for test in order)
-    return [
-        test
-        for number, (test, end) in enumerate(zip(order, ends, strict=True))
-        if end < _TESTS_S or not number
-    ]
+class Mutation:
+    """A plugin of pytest that measures the collected tests, and then runs them on one change after the other.
+
+    Each measurement and each change has a forked process of its own, which has inherited all modules and tests.
+    """
+
+    def __init__(self, changes: Sequence[Change], tests_s: float, processes: int) -> None:
+        self._changes, self._tests_s, self._processes = changes, tests_s, processes
+        self._failed = ""
+        self._costs: dict[str, Cost] = {}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self) -> None:
+        # Nobody reads a failing example, so it need not be shrunk.
+        phases = (Phase.explicit, Phase.generate)
+        settings.register_profile("mutants", settings.get_profile("reput"), phases=phases)
+        settings.load_profile("mutants")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._failed = report.nodeid
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self._items = {item.nodeid: item for item in session.items if _is_fast(item)}
+        self._live = LiveFunctions()
+        self._digests = {module: _digest(_path(module)) for module in MODULES}
+        for path, items in groupby(self._items, key=file_of):
+            self._costs |= self._costs_of(path, list(items))
+        workers = [self._begin(number) for number in range(self._processes)]
+        failed = [worker for worker in workers if os.waitpid(worker, 0)[1]]
+        if failed:
+            raise RuntimeError(f"{len(failed)} processes failed")
+        return True
+
+    def _begin(self, number: int) -> int:
+        """Start a process that tries a part of the changes; return its id."""
+        worker = os.fork()
+        if worker:
+            return worker
+        try:
+            for change in self._changes[number :: self._processes]:
+                result = self._try(change)
+                with RESULTS.open("a") as file:
+                    file.write(json.dumps(vars(result)) + "\n")
+                print(f"{result.state:9} {result.name}   {result.by}", flush=True)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+
+    def _costs_of(self, path: str, tests: list[str]) -> dict[str, Cost]:
+        """Return the costs of the tests of a file, from an earlier run if it and the modules are the same."""
+        kept = PLACE / "costs" / f"{path.replace('/', '-')}-{_digest(ROOT / path)}.json"
+        if not kept.exists() or not self._is_valid(kept):
+            kept.parent.mkdir(exist_ok=True)
+            self._in_child(lambda report: self._measure(tests, kept, report), _MEASURE_S)
+            print(f"measured  {path}", flush=True)
+        content = json.loads(kept.read_text())["tests"]
+        costs = {name: Cost(*content[name]) for name in tests if name in content}
+        for name in set(tests) - costs.keys():
+            print(f"fails without a change: {name}", flush=True)
+        return costs
+
+    def _is_valid(self, kept: Path) -> bool:
+        digests = json.loads(kept.read_text())["modules"]
+        return all(self._digests.get(module) == digest for module, digest in digests.items())
+
+    def _measure(self, tests: list[str], kept: Path, report: Callable[[str], None]) -> None:
+        paths = {str(_path(module)): module for module in MODULES}
+        coverage = Coverage(data_file=None, config_file=False, include=list(paths))
+        coverage.start()
+        seconds: dict[str, float] = {}
+        for name, following in zip(tests, [*tests[1:], tests[0]], strict=True):
+            coverage.switch_context(name)
+            begin_s = processor_s()
+            if self._passes(name, following):
+                seconds[name] = processor_s() - begin_s
+        coverage.stop()
+        lines: dict[str, dict[str, list[int]]] = {name: {} for name in seconds}
+        data = coverage.get_data()
+        for path, module in paths.items():
+            for line, names in data.contexts_by_lineno(path).items():
+                for name in seconds.keys() & set(names):
+                    lines[name].setdefault(module, []).append(line)
+        digests = {module: self._digests[module] for each in lines.values() for module in each}
+        costs = {name: (seconds[name], lines[name]) for name in seconds}
+        kept.write_text(json.dumps({"modules": digests, "tests": costs}))
+        report("PASSED")
+
+    def _passes(self, name: str, following: str) -> bool:
+        """Run a test. The fixtures that the following test does not need are torn down."""
+        self._failed = ""
+        item = self._items[name]
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=self._items[following])
+        return not self._failed
+
+    def _try(self, change: Change) -> Result:
+        """Run the tests that reach a change."""
+        path = _path(change.module)
+        source = path.read_bytes()
+        result = Result(change.name, _digest(path), _digest_of_tests())
+        tests = self._reaching(change)
+        if not tests:
+            return result
+        changed = source[: change.begin] + change.after.encode() + source[change.end :]
+
+        functions = self._live.differing(path, source, changed)
+
+        def run(report: Callable[[str], None]) -> None:
+            for function, code in functions:
+                function.__code__ = code
+            for name, following in zip(tests, [*tests[1:], tests[0]], strict=True):
+                report(name)
+                if not self._passes(name, following):
+                    report(f"FAILED {name}")
+                    return
+            report("PASSED")
+
+        by = self._in_child(run)
+        if by == "PASSED":
+            return replace(result, state="survived", by=f"{len(tests)} tests")
+        return replace(result, state="killed", by=by[:200])
+
+    def _reaching(self, change: Change) -> list[str]:
+        """Return the tests that reach a change: the fastest first, as many as their time allows, but at least one."""
+        lines = set(range(change.lines[0], change.lines[1] + 1))
+        seconds = {
+            name: cost.seconds
+            for name, cost in self._costs.items()
+            if not lines.isdisjoint(cost.lines.get(change.module, ()))
+        }
+
+        def order(name: str) -> tuple[int, str, float]:
+            # Tests of one file share its fixtures.
+            return int(seconds[name] / _STEP_S).bit_length(), file_of(name), seconds[name]
+
+        names, cases = [], Counter[str]()
+        for name in sorted(seconds, key=order):
+            # Cases of one test mostly fail together.
+            cases[name.split("[")[0]] += 1
+            if cases[name.split("[")[0]] <= _MOST_CASES:
+                names.append(name)
+        ends = accumulate(seconds[name] for name in names)
+        return [
+            name
+            for number, (name, end) in enumerate(zip(names, ends, strict=True))
+            if end < self._tests_s or not number
+        ]
+
+    def _in_child(self, run: Callable[[Callable[[str], None]], None], limit_s: float = 0) -> str:
+        """Call `run` in a forked process. Return the last word that it reports, and its end if it was ended.
+
+        Args:
+            run: Receives a function that reports a word.
+            limit_s: How long it may take from one report to the next. Otherwise it depends on the reported test.
+        """
+        reading, writing = os.pipe()
+        with TemporaryDirectory(prefix="mutant-") as folder:
+            child = os.fork()
+            if child == 0:
+                self._be_child(Path(folder), run, writing)
+            os.close(writing)
+            word, ending = "", ""
+            with open(reading, "rb", buffering=0) as pipe:
+                while not word.startswith(("FAILED", "PASSED", _BROKEN)):
+                    cost = self._costs.get(word)
+                    wait_s = limit_s or _LEAST_S + _TIMES * (cost.seconds if cost else 0)
+                    if not select([pipe], [], [], wait_s)[0]:
+                        ending = f"time limit in {word}"
+                        break
+                    read = pipe.read(1 << 16)
+                    if not read:
+                        ending = f"process ended in {word}"
+                        break
+                    word = read.decode().splitlines()[-1]
+            with suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            if word == _BROKEN or not word:
+                raise RuntimeError(f"tests cannot run: {(Path(folder) / _OUTPUT).read_text()}")
+        return ending or word
+
+    def _be_child(
+        self, folder: Path, run: Callable[[Callable[[str], None]], None], writing: int
+    ) -> NoReturn:
+        try:
+            os.setsid()
+            resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_BYTES, _MOST_BYTES))
+            resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
+            output = os.open(folder / _OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            sys.dont_write_bytecode = True
+            os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+            tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+            config = next(iter(self._items.values())).config
+            config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]
+            reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+            reporter._tw._file = os.fdopen(output, "w")
+            with open(writing, "w", buffering=1) as pipe:
+                try:
+                    run(lambda word: print(word, file=pipe))
+                except Exception:
+                    traceback.print_exc()
+                    print(_BROKEN, file=pipe)
+        finally:
+            os._exit(0)
+
+
+def _is_fast(item: pytest.Item) -> bool:
+    """Whether a test is cheap enough, or cuts the power of an operation at some steps.
+
+    Spark has threads, so a process with Spark cannot be forked.
+    """
+    if scope_of(item.nodeid) == SPARK:
+        return False
+    markers = {marker.name for marker in item.iter_markers()}
+    return markers.isdisjoint({"slow", "long"}) or _POWER in item.nodeid
 
 
 def earlier() -> dict[str, Result]:
     """Return the results in the file that are still valid, by the name of the change."""
     if not RESULTS.exists():
         return {}
-    results = (Result(**json.loads(line)) for line in RESULTS.read_text().splitlines())
+    tests = _digest_of_tests()
     valid = {}
-    for result in results:
+    for result in (Result(**json.loads(line)) for line in RESULTS.read_text().splitlines()):
         module = result.name.split(" ")[0]
-        if module in MODULES and result.digest == _digest_of(module, ROOT):
-            is_settled = result.state == "killed" or result.tests == _digest_of_tests(
-                MODULES[module], ROOT
-            )
-            if is_settled:
-                valid[result.name] = result
+        is_same = module in MODULES and result.digest == _digest(_path(module))
+        if is_same and (result.state == "killed" or result.tests == tests):
+            valid[result.name] = result
     return valid
 
 
@@ -530,10 +698,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--count", type=int, default=COUNT, help="number of changes in all")
     parser.add_argument(
-        "--limit", type=int, default=COUNT, help="number of changes to try in this run"
+        "--count", type=int, default=COUNT, help="number of changes besides those by hand"
     )
+    parser.add_argument(
+        "--limit", type=int, default=None, help="number of changes to try in this run"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=_TESTS_S,
+        help="processor time of the tests for each change",
+    )
+    parser.add_argument("--processes", type=int, default=1, help="number of processes")
     parser.add_argument("--only", default="", help="text that the names of the changes contain")
     parser.add_argument("--list", action="store_true", help="print the changes")
     parser.add_argument("--report", action="store_true", help="print the results of earlier runs")
@@ -544,18 +721,15 @@ def main() -> int:
         return 0
     if options.report:
         return report(changes)
-    new_tree()
-    for name in _HEAVY:
-        __import__(name)
-    kept, tried = earlier(), 0
-    for change in changes:
-        if change.name in kept or tried == options.limit:
-            continue
-        result = try_change(change)
-        with RESULTS.open("a") as file:
-            file.write(json.dumps(vars(result)) + "\n")
-        print(f"{result.state:9} {result.name}   {result.by}", flush=True)
-        tried += 1
+    PLACE.mkdir(parents=True, exist_ok=True)
+    kept = earlier()
+    changes_left = [change for change in changes if change.name not in kept][: options.limit]
+    if changes_left:
+        tests = [f"tests/{name}" for name in TESTS]
+        pytest.main(
+            ["-p", "no:cacheprovider", "-q", "-m", "", *tests],
+            plugins=[Mutation(changes_left, options.seconds, options.processes)],
+        )
     return report(changes)
 
 

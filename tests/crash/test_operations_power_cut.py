@@ -273,6 +273,8 @@ class Erase(Operation):
         settle_repair(root / "store")
         repair_store(full_plan(root / "store"))
         shutil.rmtree(root / "store.reput-repair")
+        (root / "store" / "config").mkdir()
+        (root / "store" / "config" / "delayOffset.json").write_bytes(b"{}")
 
     def run(self, root: Path) -> None:
         if (root / "erased").exists():
@@ -423,6 +425,21 @@ def test_a_cut_at_some_steps(cuts: Callable[[str], Cuts], name: str) -> None:
     assert made.steps
     for number in range(0, len(made.steps), 1 + len(made.steps) // 6):
         made.cut(number, seed=number)
+    made.cut(None, keeps=0)
+
+
+def test_a_cut_between_the_renames_that_commit_a_rebuild(cuts: Callable[[str], Cuts]) -> None:
+    made = cuts("rebuild")
+    calls = [step.partition(" ") for step in made.steps]
+    renames = [
+        number
+        for number, (call, _, path) in enumerate(calls)
+        if call in ("exchange", "rename", "replace")
+        and path.rpartition("/")[2] in (*FOLDERS, "checkpoint")
+    ]
+    assert renames
+    for number in renames:
+        made.cut(number + 1, keeps=1)
     made.cut(None, keeps=0)
 
 

@@ -11,14 +11,18 @@ from reput.errors import StoreAccessError, StoreChangedError, explained
 from reput.io import writer
 from reput.io.writer import (
     FileWriter,
+    appending,
     exchange,
     link,
     make_folder,
     remove_tree,
     replacing,
+    sync_file,
+    sync_folder,
     sync_tree,
     write_durable,
 )
+from tests.crash.power import Power
 
 
 def open_files() -> int:
@@ -55,6 +59,36 @@ def test_a_write_goes_on_until_all_is_written(
     monkeypatch.setattr(os, "pwrite", a_little)
     write_durable(tmp_path / "file", b"0123456789")
     assert (tmp_path / "file").read_bytes() == b"0123456789"
+
+
+def test_synced_bytes_and_names_survive_a_power_cut(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "tree" / "inner").mkdir(parents=True)
+    (root / "appended").write_bytes(b"kept and cut off")
+    power = Power(root, keeps=0)
+    with power.on():
+        write_durable(root / "written", b"by write_durable")
+        with FileWriter(root / "by position") as file:
+            file.write(b"data", 2)
+            file.sync()
+        with appending(root / "appended", 4, 100) as stream:
+            stream.write(b", new")
+        (root / "of another writer").write_bytes(b"data")
+        sync_file(root / "of another writer")
+        sync_folder(root)
+        write_durable(root / "tree" / "inner" / "file", b"data")
+        sync_tree(root / "tree")
+        (root / "not synced").write_bytes(b"lost")
+    power.come_back()
+    assert {
+        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
+    } == {
+        "written": b"by write_durable",
+        "by position": b"\0\0data",
+        "appended": b"kept, new",
+        "of another writer": b"data",
+        "tree/inner/file": b"data",
+    }
 
 
 def test_a_line_that_a_full_disk_cuts_short_is_an_error(

@@ -5,6 +5,11 @@ from pathlib import Path
 import pytest
 
 from reput.base.findings import Kind
+<<<<<<< HEAD
+=======
+from reput.core.log.ends import LogEnds, find_log_end
+from reput.core.log.scan import ScanBuffers
+>>>>>>> f3072b74 (Try changes of the core in forks of one process, in seconds each)
 from reput.core.log.sources import StoreLog
 from reput.engine.writer.log_ends import LogEnds
 from tests.oracle.forge import RecordFields, forge_log
@@ -41,6 +46,7 @@ def test_all_ends_are_equal_after_complete_records(tmp_path: Path, count: int) -
     ends = LogEnds.of(StoreLog(tmp_path))
     assert (ends.reader, ends.rebuild, ends.data) == (end, end, end)
     assert ends.findings() == []
+    assert find_log_end(StoreLog(tmp_path).list(), ScanBuffers()) == end
 
 
 def test_records_after_a_damaged_one_in_the_last_file_are_before_the_end(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Damaged batch queues: an answer belongs to the requested queue, or an error reports what is wrong."""
 
 from collections.abc import Callable
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -50,6 +51,15 @@ def ask(opened: MessageStore, start: int) -> tuple[list[int], bool]:
             start = answer.next_begin_offset
     except StoreError:
         return found, True
+
+
+def test_entries_that_begin_before_an_offset(golden: Golden) -> None:
+    folder = golden("five_batch").path / "batchconsumequeue" / TOPIC / str(QUEUE)
+    with closing(BatchQueueReader(str(folder))) as queue:
+        begins = [begin for begin, _ in queue.numbered(0, queue.max_queue_offset())]
+        assert len(begins) > 2
+        for number, stop in enumerate(begins):
+            assert [begin for begin, _ in queue.numbered(0, stop)] == begins[:number]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 from reput.base.tasks import SerialRunner
 from reput.engine.rebuild import driver
 from reput.engine.rebuild.driver import rebuild_store
-from reput.engine.rebuild.staging import STAGING_FOLDER
+from reput.engine.rebuild.staging import STAGING_FOLDER, Staging
 from reput.errors import StoreAccessError, StoreError, StoreLockedError, UsageError
 from reput.format.checkpoint import Checkpoint, decode_checkpoint
 from tests.oracle.forge import write_store
@@ -72,6 +72,21 @@ def test_a_store_that_a_broker_owns_can_be_rebuilt_elsewhere(store: Path) -> Non
         in_place(store, output=store.parent / "out")
     assert tree(store) == before
     assert_oracle(store.parent / "out", walk(FILES), SMALL)
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+def test_a_staging_folder_that_exists_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int
+) -> None:
+    if user:
+        monkeypatch.setattr(os, "geteuid", lambda: user)
+    elif os.geteuid() != 0:
+        pytest.skip("only root replaces a folder in which others can write")
+    staging = Staging(tmp_path / STAGING_FOLDER, "fingerprint")
+    staging.create()
+    (staging.folder / "split").write_bytes(b"scanned")
+    staging.create()
+    assert tree(staging.folder) == {"split": b"scanned"}
 
 
 def test_two_rebuilds_do_not_meet(store: Path) -> None:

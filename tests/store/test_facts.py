@@ -244,6 +244,17 @@ def test_refresh_keeps_the_settings_that_were_given(golden: Golden) -> None:
     assert survey_of(golden("orders").path, given).refresh().config.queue_entries == 77
 
 
+def test_queue_files_are_compared_with_given_settings_but_log_files_are_not(
+    golden: Golden,
+) -> None:
+    store = golden("orders").path
+    shown = facts_of(store).config
+    given = replace(shown, queue_entries=77, commit_log_file_bytes=1 << 21)
+    assert shown.commit_log_file_bytes != given.commit_log_file_bytes
+    odd_files = facts_of(store, given).odd_files
+    assert [odd.path for odd in odd_files] == [str(path) for path in queue_files(store)]
+
+
 @pytest.mark.parametrize("files", [1, 2])
 def test_only_a_lone_index_file_that_is_too_short_contradicts_no_setting(
     tmp_path: Path, files: int

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -18,6 +19,7 @@ from reput.engine.rebuild.driver import rebuild_store
 from reput.engine.writer.put.message import Message
 from reput.engine.writer.store_writer import StoreWriter
 from reput.format.consume_queue_ext import is_address
+from reput.testing.forgetful_disk import ForgetfulDisk
 from tests.five import CONFIG
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -129,6 +131,26 @@ def test_lost_entries_and_units_are_written_again(tmp_path: Path) -> None:
         pass
     assert entries(store) == before
     assert files(store / "consumequeue") == written
+
+
+def test_units_are_durable_before_the_entries_that_lead_to_them(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    disk, left = ForgetfulDisk(store), list[Path]()
+
+    def cut(point: str) -> None:
+        if point in ("sync consumequeue/TOPIC/QUEUE/file done", "sync folder consumequeue done"):
+            left.append(tmp_path / f"left {len(left)}")
+            disk.cut_power(Random(len(left)), left[-1])
+
+    disk.on_point = cut
+    with closing(StoreWriter(store, EXTENDED, disk=disk)) as writer:
+        for tag in ("first", "second", "third"):
+            writer.put_many([Message("T", b"body", tags=tag, queue_id=n % 2) for n in range(10)])
+            assert writer.dispatcher.wait(writer.end_offset, None)
+            writer._index_sync.run()
+    # `entries` refuses an entry whose unit is missing.
+    survivors = [entries(target) for target in left]
+    assert any(survivors)
 
 
 def test_units_expire_with_their_messages(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ def test_a_file_is_closed_once_its_last_byte_is_synced(tmp_path: Path) -> None:
     size = 1 << 16
     files = LogFiles(Disk(), tmp_path, size, 0)
     files.roll()
+    assert files.syncs == 0
     for begin, until, is_open in ((0, 100, True), (100, size - 1, True), (size - 1, size, False)):
         syncs = files.syncs
         files.sync(begin, until)
