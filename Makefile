@@ -68,7 +68,7 @@ test-slow: $(STAMP) ## the tests that take minutes
 test-crash: $(STAMP) ## kill and cut the power of stores that are being written, hundreds of times
 	REPUT_TESTS=thorough $(PYTEST) -m "slow or hypothesis" tests/crash
 
-mutants: $(STAMP) ## change the core in 200 small ways, in a copy; each change must fail a test or be explained (hours; resumes)
+mutants: $(STAMP) ## change the core in 200 small ways; each change must fail a test or be explained (resumes)
 	mkdir -p build/mutants
 	nice -n 15 $(BIN)/python -m tests.mutants
 
