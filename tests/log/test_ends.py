@@ -5,12 +5,9 @@ from pathlib import Path
 import pytest
 
 from reput.base.findings import Kind
-<<<<<<< HEAD
-=======
-from reput.core.log.ends import LogEnds, find_log_end
 from reput.core.log.scan import ScanBuffers
->>>>>>> f3072b74 (Try changes of the core in forks of one process, in seconds each)
 from reput.core.log.sources import StoreLog
+from reput.engine.rebuild.growing import find_log_end
 from reput.engine.writer.log_ends import LogEnds
 from tests.oracle.forge import RecordFields, forge_log
 
