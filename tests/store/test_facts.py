@@ -248,10 +248,10 @@ def test_queue_files_are_compared_with_given_settings_but_log_files_are_not(
     golden: Golden,
 ) -> None:
     store = golden("orders").path
-    shown = facts_of(store).config
+    shown = survey_of(store).config
     given = replace(shown, queue_entries=77, commit_log_file_bytes=1 << 21)
     assert shown.commit_log_file_bytes != given.commit_log_file_bytes
-    odd_files = facts_of(store, given).odd_files
+    odd_files = survey_of(store, given).odd_files
     assert [odd.path for odd in odd_files] == [str(path) for path in queue_files(store)]
 
 
