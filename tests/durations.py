@@ -42,9 +42,9 @@ def mark_long(items: Iterable[pytest.Item]) -> None:
             item.add_marker(pytest.mark.long)
 
 
-def processor_s() -> float:
-    """Return the processor time of this process and of all processes below it, ended or not."""
-    return sum(_process_s(str(os.getpid())))
+def processor_s(pid: int | None = None) -> float:
+    """Return the processor time of a process, or of this one, and of all processes below it, ended or not."""
+    return sum(_process_s(str(pid or os.getpid())))
 
 
 def _process_s(pid: str) -> Iterator[float]:

@@ -1,5 +1,6 @@
 """Large files that the user's cache folder keeps for other programs."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -38,6 +39,19 @@ def test_what_fails_while_it_is_written_leaves_the_file_before(cache: OwnCache) 
     assert cache.kept("file") == path
     assert path.read_bytes() == b"as it was kept"
     assert len(list(cache.folder.iterdir())) == 2
+
+
+def test_a_file_that_cannot_get_its_name_leaves_nothing(
+    cache: OwnCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*names: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", refuse)
+        with pytest.raises(StoreAccessError, match="Input/output error"):
+            cache.write("file", b"data")
+    assert list(cache.folder.iterdir()) == []
 
 
 def test_a_program_that_writes_nothing_is_an_error(cache: OwnCache) -> None:

@@ -11,6 +11,7 @@ from reput.errors import StoreAccessError, StoreChangedError, explained
 from reput.io import writer
 from reput.io.writer import (
     FileWriter,
+    append_line,
     appending,
     exchange,
     link,
@@ -89,6 +90,15 @@ def test_synced_bytes_and_names_survive_a_power_cut(tmp_path: Path) -> None:
         "of another writer": b"data",
         "tree/inner/file": b"data",
     }
+
+
+def test_lines_are_appended_and_no_line_creates_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    append_line(str(path), b"")
+    assert path.read_bytes() == b""
+    for line in (b"first", b"second"):
+        append_line(str(path), line)
+    assert path.read_bytes() == b"first\nsecond\n"
 
 
 def test_a_line_that_a_full_disk_cuts_short_is_an_error(

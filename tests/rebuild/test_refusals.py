@@ -89,6 +89,20 @@ def test_a_staging_folder_that_exists_is_kept(
     assert tree(staging.folder) == {"split": b"scanned"}
 
 
+def test_files_of_earlier_runs_are_deleted_but_not_their_scanned_splits(tmp_path: Path) -> None:
+    staging = Staging(tmp_path / STAGING_FOLDER, "fingerprint")
+    for name in ("fingerprint/split", "another/split", "run-earlier/new/file", "owner"):
+        path = staging.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"data")
+    staging.prepare()
+    assert tree(staging.folder) == {
+        "fingerprint/split": b"data",
+        "owner": b"data",
+        "run": staging.run.encode(),
+    }
+
+
 def test_two_rebuilds_do_not_meet(store: Path) -> None:
     output = store.parent / "out"
     (output / STAGING_FOLDER).mkdir(parents=True)
