@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 from reput.base import SerialRunner, StoreConfig
-from reput.core import ScanBuffers, StoreLog
+from reput.core import FileScan, PassedRange, ScanBuffers, ScanMode, StoreLog
 from reput.engine.rebuild.driver import rebuild_store
 from reput.engine.rebuild.growing import first_record
 from reput.format.commit_log import MessageExt, encode
@@ -30,6 +30,13 @@ def warm_up() -> None:
         (file,) = StoreLog(folder).list().files
         # Also compile the search for a record. Only tasks for the middle of a large file need it.
         first_record(FileReader, file, 1, file.end, ScanBuffers())
+        # And the facts that only scans of long files collect.
+        long_file = replace(file, size=file.LEAST_KEPT_BYTES)
+        facts = PassedRange.begin(long_file, file.start)
+        scan = FileScan(file, file.start, file.end, ScanMode.BROKER, buffers=ScanBuffers())
+        for batch in scan.batches():
+            if facts is not None:
+                facts.add(batch)
 
 
 def small_log() -> bytes:
