@@ -32,6 +32,7 @@ _VALID: dict[str, Any] = {
     "topic": "T", "key": "k", "message_id": "x", "queue_id": 0, "queue_offset": 0, "physical_offset": 0,
     "timestamp": 0, "max_num": 1, "begin": 0, "end": 0, "message": Message("T"), "messages": [],
     "before": 0, "log_end": 0, "max_bytes": 1, "destination": "no", "output": "no", "keys": [], "found": None,
+    "record": "no",
     "tags": "t", "topics": ["T"], "spark": object.__new__(SparkSession),
 }  # fmt: skip
 

@@ -154,7 +154,7 @@ _TEXTS = ("--output", "--staging")
 _READ = frozenset(
     {
         "--acl", "--broker-config", "--http-token-file", "--http-users", "--index", "--sign", "--stores", "--tls-cert",
-        "--tls-key",
+        "--tls-key", "--verify",
     }
 )  # fmt: skip
 """Options that lead to files which are only read."""
