@@ -44,7 +44,7 @@ from pathlib import Path
 from select import select
 from tempfile import TemporaryDirectory
 from types import CodeType, FunctionType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import pytest
 from coverage import Coverage
@@ -72,6 +72,7 @@ _OUTPUT = "output.txt"
 _BROKEN = "BROKEN"
 """The word with which a child reports that this script failed, not a test."""
 _POWER = "test_operations_power_cut.py::test_a_cut_"
+_Work = TypeVar("_Work")
 _DULL_CALLS = ("progress", "log", "warn", "note", "close", "start_writeback", "prepare", "super")
 
 MODULES = (
@@ -109,7 +110,9 @@ MODULES = (
 """Modules below src/reput, the most important first."""
 
 TESTS = (
+    "archive/test_joined.py",
     "archive/test_restoring.py",
+    "archive/test_retention.py",
     "broker/test_state.py",
     "check/test_repair.py",
     "check/test_repair_kills.py",
@@ -121,10 +124,12 @@ TESTS = (
     "index",
     "io",
     "log",
+    "query/test_expiring_under.py",
     "query/test_short_tail.py",
     "queues",
     "rebuild",
     "recovery",
+    "remoting/test_administering.py",
     "store",
     "writer",
 )
@@ -450,8 +455,12 @@ class Mutation:
     Each measurement and each change has a forked process of its own, which has inherited all modules and tests.
     """
 
-    def __init__(self, changes: Sequence[Change], tests_s: float, processes: int) -> None:
+    def __init__(
+        self, changes: Sequence[Change], tests_s: float, processes: int, is_partial: bool
+    ) -> None:
+        """Choose the changes. With `is_partial`, some tests are missing, so only changes that fail one are kept."""
         self._changes, self._tests_s, self._processes = changes, tests_s, processes
+        self._is_partial = is_partial
         self._failed = ""
         self._costs: dict[str, Cost] = {}
 
@@ -471,39 +480,60 @@ class Mutation:
         self._items = {item.nodeid: item for item in session.items if _is_fast(item)}
         self._live = LiveFunctions()
         self._digests = {module: _digest(_path(module)) for module in MODULES}
-        for path, items in groupby(self._items, key=file_of):
-            self._costs |= self._costs_of(path, list(items))
-        workers = [self._begin(number) for number in range(self._processes)]
+        files = [(path, list(items)) for path, items in groupby(self._items, key=file_of)]
+        self._share(files, self._measure_file)
+        for path, tests in files:
+            self._costs |= self._costs_of(path, tests)
+        self._share(self._changes, self._record)
+        return True
+
+    def _share(self, work: Sequence[_Work], do: Callable[[_Work], None]) -> None:
+        """Do each piece of work in one of the processes. Raises RuntimeError if a process fails."""
+        workers = [
+            self._begin(work[number :: self._processes], do) for number in range(self._processes)
+        ]
         failed = [worker for worker in workers if os.waitpid(worker, 0)[1]]
         if failed:
             raise RuntimeError(f"{len(failed)} processes failed")
-        return True
 
-    def _begin(self, number: int) -> int:
-        """Start a process that tries a part of the changes; return its id."""
+    @staticmethod
+    def _begin(work: Sequence[_Work], do: Callable[[_Work], None]) -> int:
+        """Start a process that does a part of the work; return its id."""
         worker = os.fork()
         if worker:
             return worker
         try:
-            for change in self._changes[number :: self._processes]:
-                result = self._try(change)
-                with RESULTS.open("a") as file:
-                    file.write(json.dumps(vars(result)) + "\n")
-                print(f"{result.state:9} {result.name}   {result.by}", flush=True)
+            for each in work:
+                do(each)
             os._exit(0)
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(1)
 
-    def _costs_of(self, path: str, tests: list[str]) -> dict[str, Cost]:
-        """Return the costs of the tests of a file, from an earlier run if it and the modules are the same."""
-        kept = PLACE / "costs" / f"{path.replace('/', '-')}-{_digest(ROOT / path)}.json"
+    def _record(self, change: Change) -> None:
+        result = self._try(change)
+        if result.state == "killed" or not self._is_partial:
+            with RESULTS.open("a") as file:
+                file.write(json.dumps(vars(result)) + "\n")
+        print(f"{result.state:9} {result.name}   {result.by}", flush=True)
+
+    def _measure_file(self, file: tuple[str, list[str]]) -> None:
+        """Measure the tests of a file, if an earlier run has not measured it with the same modules."""
+        path, tests = file
+        kept = self._kept(path)
         if not kept.exists() or not self._is_valid(kept):
             kept.parent.mkdir(exist_ok=True)
             self._in_child(lambda report: self._measure(tests, kept, report), _MEASURE_S)
             print(f"measured  {path}", flush=True)
-        content = json.loads(kept.read_text())["tests"]
+
+    @staticmethod
+    def _kept(path: str) -> Path:
+        return PLACE / "costs" / f"{path.replace('/', '-')}-{_digest(ROOT / path)}.json"
+
+    def _costs_of(self, path: str, tests: list[str]) -> dict[str, Cost]:
+        """Return the measured costs of the tests of a file."""
+        content = json.loads(self._kept(path).read_text())["tests"]
         costs = {name: Cost(*content[name]) for name in tests if name in content}
         for name in set(tests) - costs.keys():
             print(f"fails without a change: {name}", flush=True)
@@ -570,7 +600,10 @@ class Mutation:
         return replace(result, state="killed", by=by[:200])
 
     def _reaching(self, change: Change) -> list[str]:
-        """Return the tests that reach a change: the fastest first, as many as their time allows, but at least one."""
+        """Return the tests that reach a change, as many as their time allows, but at least one.
+
+        Those of its room come first, and the fastest of them.
+        """
         lines = set(range(change.lines[0], change.lines[1] + 1))
         seconds = {
             name: cost.seconds
@@ -578,9 +611,13 @@ class Mutation:
             if not lines.isdisjoint(cost.lines.get(change.module, ()))
         }
 
-        def order(name: str) -> tuple[int, str, float]:
+        rooms = {"crash", *change.module.split("/")}
+
+        def order(name: str) -> tuple[bool, int, str, float]:
+            # The tests of a module's own room, and power cuts, look at what it promises. Others only pass through it.
+            is_far = rooms.isdisjoint(file_of(name).split("/"))
             # Tests of one file share its fixtures.
-            return int(seconds[name] / _STEP_S).bit_length(), file_of(name), seconds[name]
+            return is_far, int(seconds[name] / _STEP_S).bit_length(), file_of(name), seconds[name]
 
         names, cases = [], Counter[str]()
         for name in sorted(seconds, key=order):
@@ -727,11 +764,21 @@ def main() -> int:
         help="processor time of the tests for each change",
     )
     parser.add_argument("--processes", type=int, default=1, help="number of processes")
-    parser.add_argument("--only", default="", help="text that the names of the changes contain")
+    parser.add_argument(
+        "--only", nargs="*", default=[""], help="texts, one of which the name of a change contains"
+    )
+    parser.add_argument(
+        "--tests", nargs="*", default=[], metavar="TEST",
+        help="run only these files and folders below tests; changes that survive them are printed, and tried again",
+    )  # fmt: skip
     parser.add_argument("--list", action="store_true", help="print the changes")
     parser.add_argument("--report", action="store_true", help="print the results of earlier runs")
     options = parser.parse_args()
-    changes = [change for change in chosen(options.count) if options.only in change.name]
+    changes = [
+        change
+        for change in chosen(options.count)
+        if any(text in change.name for text in options.only)
+    ]
     if options.list:
         print(*(change.name for change in changes), sep="\n")
         return 0
@@ -741,10 +788,12 @@ def main() -> int:
     kept = earlier()
     changes_left = [change for change in changes if change.name not in kept][: options.limit]
     if changes_left:
-        tests = [f"tests/{name}" for name in TESTS]
+        tests = [f"tests/{name}" for name in options.tests or TESTS]
         pytest.main(
             ["-p", "no:cacheprovider", "-q", "-m", "", *tests],
-            plugins=[Mutation(changes_left, options.seconds, options.processes)],
+            plugins=[
+                Mutation(changes_left, options.seconds, options.processes, bool(options.tests))
+            ],
         )
     return report(changes)
 

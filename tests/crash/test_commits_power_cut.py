@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from reput.engine.check.repairing.places import Attempt, RepairPlaces
-from reput.engine.rebuild.commit import swap_in
+from reput.engine.rebuild.commit import FolderTarget, RebuildCommit, swap_in
 from reput.engine.rebuild.staging import STAGING_FOLDER, Staging
-from reput.io import DISK
+from reput.engine.writer.expiry import ExpiryReport, carry_out
+from reput.engine.writer.put.log_files import LogFiles
+from reput.engine.writer.recovery.recovery_point import delete_recovery_point
+from reput.format.checkpoint import decode_checkpoint
+from reput.format.file_names import RECOVERY_POINT_FILE
+from reput.io import DISK, Disk
 from reput.io.writer import write_durable
 from reput.wings.archive.new_store import new_store
 from tests.crash.power import Power
@@ -41,6 +46,74 @@ def test_folders_that_a_rebuild_swaps_in(root: Path) -> None:
         write_durable(staging.new / "consumequeue" / "T" / "0" / "file", b"new")
         swap_in(root, staging)
     assert tree(root / "consumequeue") == {"T/0/file": b"new"}
+
+
+def commit_of(root: Path) -> FolderTarget:
+    """Return the commit of a rebuild whose `checkpoint` is to state 5 ms."""
+    (root / "consumequeue").mkdir(parents=True)
+    (root / "consumequeue" / "old").write_bytes(b"old")
+    staging = Staging(root / STAGING_FOLDER, "fingerprint")
+    (staging.new / "consumequeue").mkdir(parents=True)
+    (staging.new / "consumequeue" / "file").write_bytes(b"new")
+    return FolderTarget(root, staging)
+
+
+def checkpoint_ms(root: Path) -> int | None:
+    path = root / "checkpoint"
+    return decode_checkpoint(path.read_bytes()).physic_msg_timestamp if path.exists() else None
+
+
+def test_the_checkpoint_of_a_rebuild_is_written_after_its_folders(tmp_path: Path) -> None:
+    commit = RebuildCommit(5, None, 100)
+    number, is_cut = 0, True
+    while is_cut:
+        root = tmp_path / f"cut-{number}"
+        target = commit_of(root)
+        power = Power(root, number, keeps=1)
+        with power.on():
+            target.commit(commit)
+        power.come_back()
+        if checkpoint_ms(root) is not None:
+            assert tree(root / "consumequeue") == {"file": b"new"}
+        number, is_cut = number + 1, len(power.steps) == number
+    assert number > 8
+    target = commit_of(tmp_path / "last")
+    with cut_after(tmp_path / "last"):
+        target.commit(commit)
+    assert checkpoint_ms(tmp_path / "last") == 5
+
+
+def test_the_name_of_each_log_file(root: Path) -> None:
+    with cut_after(root):
+        files = LogFiles(Disk(), root, 8192, 0)
+        assert len(tree(root)) == 1
+        files.roll()
+        files.close()
+    assert sorted(tree(root)) == [f"{start:020d}" for start in (0, 8192)]
+
+
+def test_a_recovery_point_that_is_deleted_does_not_come_back(root: Path) -> None:
+    (root / RECOVERY_POINT_FILE).write_bytes(b"point")
+    with cut_after(root):
+        delete_recovery_point(root, Disk())
+    assert tree(root) == {}
+
+
+def test_expired_files_do_not_come_back_and_leave_no_hole(root: Path) -> None:
+    paths = []
+    for folder in ("commitlog", "consumequeue", "index"):
+        (root / folder).mkdir()
+        paths += [root / folder / name for name in ("1", "2")]
+    for path in paths:
+        path.write_bytes(b"data")
+    names = [tuple(map(str, paths[at : at + 2])) for at in (0, 2, 4)]
+    power = Power(root, keeps=0)
+    with power.on():
+        carry_out(ExpiryReport(0, *names), Disk())
+    power.come_back()
+    assert tree(root) == {}
+    calls = [step.partition(" ")[0] for step in power.steps]
+    assert calls == ["unlink", "sync"] * 4 + ["unlink"] * 2 + ["sync"]
 
 
 def test_the_record_of_a_repair_and_its_swap(root: Path) -> None:

@@ -10,7 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from reput.base import StoreConfig
+from reput.core import DispatchBatch, Queue
 from reput.core.queues.kinds import CONSUME_QUEUE, EXTENSION, queue_folder
+from reput.core.queues.set_writer import ConsumeQueueSetWriter
 from reput.core.queues.writer import (
     NONE_LOST,
     ConsumeQueueWriter,
@@ -28,7 +31,8 @@ from reput.format.consume_queue_ext import (
     address_of,
     encode_unit,
 )
-from reput.format.dtypes import MESSAGE_DTYPE
+from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
+from reput.io import Disk
 from reput.kernels.jit import new_rows
 from tests.crash.power import Power
 from tests.oracle.consume_queue import ENTRY
@@ -192,6 +196,34 @@ def test_synced_entries_and_their_files_survive_a_power_cut(tmp_path: Path) -> N
     expected = b"".join(ENTRY.pack(n + 1, 10, 7) for n in range(7)) + ENTRY.pack(8, 10, 7) * 2
     there = b"".join(data for _, data in sorted(files_of(folder).items()))
     assert there == expected.ljust(12 * ENTRY.size, b"\0")
+
+
+def test_synced_queues_and_their_units_survive_a_power_cut(tmp_path: Path) -> None:
+    root, places = tmp_path / "store", ("consumequeue", "consumequeue_ext")
+    for name in places:
+        (root / name).mkdir(parents=True)
+    queues = [Queue("T", number) for number in range(2)]
+    messages: Any = new_rows(4, MESSAGE_DTYPE)
+    for number, message in enumerate(messages):
+        message["physical_offset"], message["size"] = 10 * number, 10
+        message["queue"], message["queue_offset"] = number % 2, number // 2
+    batch = DispatchBatch(messages, np.empty(0, np.int32), new_rows(0, MULTI_DTYPE), queues)
+    config = StoreConfig(queue_entries=4, extension_file_bytes=1024)
+    power = Power(root, keeps=0)
+    with power.on():
+        writer = ConsumeQueueSetWriter(
+            root / places[0], config, Disk(), {}, extensions=root / places[1]
+        )
+        grown = writer.append(batch)
+        writer.sync()
+        written = [
+            files_of(queue_folder(root / name, *queue)) for name in places for queue in queues
+        ]
+    power.come_back()
+    assert dict(grown) == dict.fromkeys(queues, 2)
+    assert all(any(data.strip(b"\0") for data in files.values()) for files in written)
+    there = [files_of(queue_folder(root / name, *queue)) for name in places for queue in queues]
+    assert there == written
 
 
 @pytest.mark.parametrize("number", [1, 5])

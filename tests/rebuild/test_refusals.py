@@ -89,6 +89,22 @@ def test_a_staging_folder_that_exists_is_kept(
     assert tree(staging.folder) == {"split": b"scanned"}
 
 
+@pytest.mark.parametrize("user", [0, 1000])
+def test_a_staging_folder_that_is_a_link_is_refused(
+    store: Path, monkeypatch: pytest.MonkeyPatch, user: int
+) -> None:
+    if user:
+        monkeypatch.setattr(os, "geteuid", lambda: user)
+    elif os.geteuid() != 0:
+        pytest.skip("only root replaces a folder in which others can write")
+    others = store.parent / "others"
+    others.mkdir()
+    (others / "file").write_bytes(b"data")
+    (store / STAGING_FOLDER).symlink_to(others)
+    refused(store)
+    assert tree(others) == {"file": b"data"}
+
+
 def test_files_of_earlier_runs_are_deleted_but_not_their_scanned_splits(tmp_path: Path) -> None:
     staging = Staging(tmp_path / STAGING_FOLDER, "fingerprint")
     for name in ("fingerprint/split", "another/split", "run-earlier/new/file", "owner"):

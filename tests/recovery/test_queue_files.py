@@ -10,6 +10,7 @@ from reput.engine.writer.recovery.queue_files import QueueFiles
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry, encode_entry
 from reput.io.disk import Disk
 from tests.crash.power import Power
+from tests.rebuild.rebuilding import tree
 
 FILE_ENTRIES = 5
 ZEROS = bytes(20)
@@ -104,3 +105,22 @@ def test_written_entries_survive_a_power_cut(tmp_path: Path) -> None:
     power.come_back()
     expected = [data if n in positions else ZEROS for n, data in enumerate(entries)]
     assert queue.read_padded(0, 13).tobytes() == b"".join(expected)
+
+
+@pytest.mark.parametrize("position", [3, 5])
+@pytest.mark.parametrize("has_next", [True, False])
+def test_a_cut_survives_a_power_cut(tmp_path: Path, position: int, has_next: bool) -> None:
+    root = tmp_path / "store"
+    folder = root / "consumequeue" / "T" / "0"
+    queue = queue_of(folder, [entry(n) for n in range(15 if has_next else 5)])
+    (folder / f"{7:020d}").write_bytes(b"a name within a file")
+    queue = QueueFiles(folder, FILE_ENTRIES)
+    power = Power(root, keeps=0)
+    with power.on():
+        queue.cut(position, position, 0, Disk(), is_begun=position == 5).close(sync=False)
+    power.come_back()
+    # The first file is full, so the next one is kept, or made again, without entries.
+    begun = {f"{100:020d}": b""} if position == 5 else {}
+    kept = b"".join(entry(n) for n in range(position))
+    there = {name: data.rstrip(b"\0") for name, data in tree(folder).items()}
+    assert there == {f"{0:020d}": kept, **begun}

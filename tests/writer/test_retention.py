@@ -38,6 +38,19 @@ def test_files_are_kept_for_so_many_hours(tmp_path: Path) -> None:
     check_what_is_left(made.path, SMALL)
 
 
+def test_who_wants_to_know_is_told_after_files_were_deleted(tmp_path: Path) -> None:
+    made = Made(tmp_path / "store", limited(max_commit_log_bytes=5 * FILE_BYTES))
+    begins: list[int] = []
+    made.writer.retention.on_expired.append(lambda: begins.append(log_begin(made.path)))
+    made.put(400)
+    made.dispatch()
+    report = made.writer.retention.clean()
+    assert report is not None
+    assert begins == [report.log_begin]
+    assert report.log_begin > 0
+    made.close()
+
+
 def test_no_more_files_than_so_many_bytes(tmp_path: Path) -> None:
     made = Made(tmp_path / "store", limited(max_commit_log_bytes=5 * FILE_BYTES))
     for _ in range(10):

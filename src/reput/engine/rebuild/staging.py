@@ -96,7 +96,10 @@ class Staging(FencedRun):
         return self.folder / "owner"
 
     def create(self) -> None:
-        """Create the folder if it does not exist. Raises StoreAccessError, also if the path is a symbolic link.
+        """Create the folder if it does not exist. Raises StoreAccessError.
+
+        A symbolic link is refused: always if this process is root, otherwise if the caller holds the output as an
+        anchor (see `reput.io.anchors`), as a rebuild does.
 
         If this process is root and another user can write in an existing folder, replace the folder by an empty one:
         that user may have forged staged files, and the compiled kernels do not check them.
