@@ -20,7 +20,12 @@ from reput.wings.serve.broker.groups import (
 )
 from reput.wings.serve.broker.lag import QueueLag
 from reput.wings.serve.broker.locks import LOCK_MS, MessageQueue, QueueLocks
-from reput.wings.serve.broker.offsets import ConsumerOffsets, PulledOffsets, check_kept_in_files
+from reput.wings.serve.broker.offsets import (
+    ConsumerOffsets,
+    PulledOffsets,
+    _size,
+    check_kept_in_files,
+)
 from reput.wings.serve.broker.topics import PERM_READ, PERM_WRITE, TopicTable
 from tests.small import SMALL
 
@@ -174,6 +179,15 @@ def test_more_offsets_than_may_be_are_served_without_those_of_unknown_topics(
     offsets.commit("h", "T", 0, 1)
     saved(offsets)
     assert ConsumerOffsets(tmp_path, True).topics_of("g") == ["T"]
+
+
+def test_offsets_of_as_many_bytes_as_may_be_are_kept(tmp_path: Path) -> None:
+    write(tmp_path / "config" / "consumerOffset.json", '{"offsetTable":{"T@g":{0:7,1:8}}}')
+    most_bytes = _size(("T@g", {0: 7, 1: 8}))
+    for less, topics in ((0, ["T"]), (1, [])):
+        offsets = ConsumerOffsets(tmp_path, False, most_bytes=most_bytes - less)
+        offsets.drop_strangers(lambda topic: False)
+        assert offsets.topics_of("g") == topics
 
 
 def test_a_long_file_of_offsets_starts(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -12,8 +13,9 @@ from reput.engine.rebuild.staging import STAGING_FOLDER, Staging
 from reput.engine.writer.expiry import ExpiryReport, carry_out
 from reput.engine.writer.put.log_files import LogFiles
 from reput.engine.writer.recovery.recovery_point import delete_recovery_point
+from reput.errors import UsageError
 from reput.format.checkpoint import decode_checkpoint
-from reput.format.file_names import RECOVERY_POINT_FILE
+from reput.format.file_names import RECOVERY_POINT_FILE, RESTORING_FOLDER
 from reput.io import DISK, Disk
 from reput.io.writer import write_durable
 from reput.wings.archive.new_store import new_store
@@ -106,10 +108,10 @@ def test_expired_files_do_not_come_back_and_leave_no_hole(root: Path) -> None:
         paths += [root / folder / name for name in ("1", "2")]
     for path in paths:
         path.write_bytes(b"data")
-    names = [tuple(map(str, paths[at : at + 2])) for at in (0, 2, 4)]
+    log, queues, index = (tuple(map(str, paths[at : at + 2])) for at in (0, 2, 4))
     power = Power(root, keeps=0)
     with power.on():
-        carry_out(ExpiryReport(0, *names), Disk())
+        carry_out(ExpiryReport(0, log, queues, index), Disk())
     power.come_back()
     assert tree(root) == {}
     calls = [step.partition(" ")[0] for step in power.steps]
@@ -144,3 +146,52 @@ def test_a_new_store(root: Path) -> None:
         "commitlog/file": b"data",
         "consumequeue/T/0/file": b"data",
     }
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_log_of_a_new_store_comes_last_and_another_run_continues(
+    tmp_path: Path, seed: int
+) -> None:
+    """Readers recognize a store by its log, so no log may be there without the queues."""
+    expected = {"commitlog/file": b"data", "config/file": b"data", "consumequeue/file": b"data"}
+    number, is_cut = 0, True
+    while is_cut:
+        target = tmp_path / str(number) / "restored"
+        target.parent.mkdir()
+        power = Power(target.parent, number, Random(seed))
+        with power.on():
+            restore(target)
+        power.come_back()
+        if (target / "commitlog").exists():
+            assert tree_without_staging(target) == expected
+        number, is_cut = number + 1, len(power.steps) == number
+        if not is_complete(target):
+            restore(target)
+        assert tree_without_staging(target) == expected
+    assert number > 12
+
+
+def restore(target: Path) -> None:
+    with new_store(target) as store:
+        for name in ("commitlog", "config", "consumequeue"):
+            DISK.create_folder(store.folder / name)
+            write_durable(store.folder / name / "file", b"data")
+        store.finish(["commitlog"])
+
+
+def tree_without_staging(target: Path) -> dict[str, bytes]:
+    files = tree(target)
+    return {name: data for name, data in files.items() if not name.startswith(RESTORING_FOLDER)}
+
+
+def is_complete(target: Path) -> bool:
+    return (target / "commitlog").exists()
+
+
+def test_a_file_of_others_in_an_unfinished_store_is_refused(root: Path) -> None:
+    target = root / "restored"
+    with pytest.raises(KeyError), new_store(target):
+        raise KeyError
+    (target / "other").write_bytes(b"data")
+    with pytest.raises(UsageError, match="is not empty"):
+        restore(target)

@@ -28,6 +28,8 @@ from reput.format.properties import (
     TRACE_TOPIC,
 )
 from reput.io.writer import remove_tree
+from reput.wings.erase import store_copy
+from reput.wings.erase.store_copy import digest_of
 from reput.wings.lakes.request import ExportRequest
 from reput.wings.serve.remoting.commands import ResponseCode
 from tests.golden.sparse import copy_store
@@ -69,6 +71,19 @@ def _store(path: Path, messages: list[MessageExt], slack: bytes = b"") -> Path:
 
 def _topics(report: reput.reports.EraseReport) -> dict[str, tuple[str, int]]:
     return {one.topic: (one.role, one.messages) for one in report.messages}
+
+
+def test_the_digest_of_a_file_is_that_of_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_copy, "_HASHED_BYTES", 5000)
+    file = tmp_path / "file"
+    with file.open("wb") as writing:
+        for at in (3, 1 << 20):  # with holes before, between and after the data
+            writing.seek(at)
+            writing.write(b"data")
+        writing.truncate(3 << 20)
+    assert digest_of(file) == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def test_copies_in_every_topic_are_erased(tmp_path: Path) -> None:

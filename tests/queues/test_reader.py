@@ -198,3 +198,13 @@ def test_a_place_is_searched_for_again_if_its_entries_have_changed(tmp_path: Pat
     assert [queue.min_queue_offset(at) for at in places] == [1, 3, 2]
     file.write_bytes(entries(0, 90, 100, 110, 120, 300))
     assert [queue.min_queue_offset(at) for at in places] == [2, 5, 5]
+
+
+def test_where_messages_begin_is_not_what_it_was_if_the_entries_are_others(tmp_path: Path) -> None:
+    file = tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(entries(100, 200, 300, 400, 500))
+    queue = ConsumeQueueSetReader(tmp_path).queue("T", 0)
+    assert [queue.min_queue_offset(offset) for offset in (300, 100)] == [2, 0]
+    file.write_bytes(entries(100, 300, 400, 500, 600))
+    assert queue.min_queue_offset(300) == 1

@@ -84,6 +84,7 @@ entry_lists = st.lists(
 # The bytes between messages 14 and 16 have room for message 15, so its missing entry becomes a gap.
 @example([Entry(0, 14), Entry(101, 16), Entry(300, 17)], 1, 0, False)
 @example([Entry(0, 14), Entry(101, 16), Entry(300, 17)], 1, 2, False)
+@example([Entry(200 * n, 2 * n) for n in range(4)], 5, 0, False)  # several gaps in one append
 def test_files_are_the_oracles(
     entries: list[Entry], file_entries: int, cut: int, close_between: bool
 ) -> None:

@@ -124,3 +124,12 @@ def test_a_cut_survives_a_power_cut(tmp_path: Path, position: int, has_next: boo
     kept = b"".join(entry(n) for n in range(position))
     there = {name: data.rstrip(b"\0") for name, data in tree(folder).items()}
     assert there == {f"{0:020d}": kept, **begun}
+
+
+def test_the_next_entry_after_blanks_lies_before_the_stop(tmp_path: Path) -> None:
+    queue = queue_of(tmp_path / "0", [entry(0), *[BLANK] * 5, entry(6), BLANK, entry(8)])
+    assert [queue.next_entry(position, 9) for position in range(9)] == [0, *[6] * 6, 8, 8]
+    # One read may take up to 3 entries, but no entry at or after the stop.
+    for position in range(1, 6):
+        for stop in range(7):
+            assert queue.next_entry(position, stop) == max(position, stop)

@@ -134,9 +134,10 @@ def test_the_oldest_goes_by_itself(tmp_path: Path) -> None:
 
 def _is_there(store: reput.WritableStore, put: PutResult) -> bool:
     try:
-        return store.get(put.physical_offset).physical_offset == put.physical_offset
+        offset: int = store.get(put.physical_offset).physical_offset
     except MessageNotFoundError:
         return False
+    return offset == put.physical_offset
 
 
 def test_nothing_goes_unless_it_is_asked_for(tmp_path: Path) -> None:

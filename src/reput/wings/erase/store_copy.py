@@ -239,6 +239,7 @@ def _contents(path: Path) -> Iterator[bytes]:
         position = 0
         for begin, end in (*data_runs(reader, 0, reader.size), (reader.size, reader.size)):
             while position < end:
-                length = min(end - position, _HASHED_BYTES)
-                yield reader.read(position, length) if position >= begin else bytes(length)
+                is_hole = position < begin
+                length = min((begin if is_hole else end) - position, _HASHED_BYTES)
+                yield bytes(length) if is_hole else reader.read(position, length)
                 position += length
