@@ -273,8 +273,9 @@ class Erase(Operation):
         settle_repair(root / "store")
         repair_store(full_plan(root / "store"))
         shutil.rmtree(root / "store.reput-repair")
-        (root / "store" / "config").mkdir()
+        (root / "store" / "config").mkdir(exist_ok=True)
         (root / "store" / "config" / "delayOffset.json").write_bytes(b"{}")
+        (root / "store" / "brokerIdentity").write_bytes(b"copied as it is")
 
     def run(self, root: Path) -> None:
         if (root / "erased").exists():

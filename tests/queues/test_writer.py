@@ -20,9 +20,11 @@ from reput.core.queues.writer import (
     EntryFilesWriter,
     ExtensionWriter,
     LostRanges,
+    write_expired_queue,
 )
 from reput.errors import StoreError, StoreFailedError
 from reput.format.commit_log import MIN_RECORD_BYTES
+from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.consume_queue_ext import (
     END_BYTES,
     FILE_END,
@@ -166,6 +168,14 @@ def test_a_queue_of_expired_messages_begins_anew_if_entries_are_missing(
     if first == 3:  # it follows the last entry
         entries = [Entry(10 * n, n) for n in range(3)] + entries
     assert files_of(folder) == oracle_files(entries, 2)
+
+
+@pytest.mark.parametrize("number", [0, 3, 6])
+def test_of_an_expired_queue_the_last_entry_is_left(tmp_path: Path, number: int) -> None:
+    write_expired_queue(tmp_path / "0", 4, number, ConsumeQueueEntry(70, 10, 7))
+    blanks = ENTRY.pack(0, 2**31 - 1, 0) * (number % 4)
+    data = (blanks + ENTRY.pack(70, 10, 7)).ljust(4 * ENTRY.size, b"\0")
+    assert files_of(tmp_path / "0") == {f"{number // 4 * 80:020d}": data}
 
 
 def _written(folder: Path, numbers: range) -> EntryFilesWriter:

@@ -133,3 +133,16 @@ def test_the_next_entry_after_blanks_lies_before_the_stop(tmp_path: Path) -> Non
     for position in range(1, 6):
         for stop in range(7):
             assert queue.next_entry(position, stop) == max(position, stop)
+
+
+def test_every_entry_is_yielded_also_after_a_hole(tmp_path: Path) -> None:
+    queue_of(tmp_path / "0", [entry(n) for n in range(20)])
+    (tmp_path / "0" / f"{100:020d}").unlink()
+    queue = QueueFiles(tmp_path / "0", FILE_ENTRIES)
+    for position in (0, 3, 5, 7, 12, 20):
+        parts = {first: words.tobytes() for first, words in queue.all_entries(position)}
+        starts = [max(start, position) for start in (0, 10, 15) if start + 5 > position]
+        assert parts == {
+            first: b"".join(entry(n) for n in range(first, first - first % 5 + 5))
+            for first in starts
+        }

@@ -138,6 +138,27 @@ def test_a_log_without_crcs_is_not_cut_for_that(tmp_path: Path) -> None:
         assert opened.get(offsets[-1]).body == b"body"
 
 
+@pytest.mark.parametrize("has_next", [False, True])
+def test_a_record_without_a_crc_is_damaged_if_the_next_record_has_one(
+    tmp_path: Path, has_next: bool
+) -> None:
+    written(tmp_path)
+    with reput.open_store(
+        tmp_path, mode="rw", config=replace(CONFIG, append_record_crc=False)
+    ) as opened:
+        end = opened.put(Message("T", b"body")).physical_offset
+    if has_next:
+        with reput.open_store(tmp_path, mode="rw", config=CONFIG) as opened:
+            opened.put(Message("T", b"body"))
+    (tmp_path / "abort").write_bytes(b"")
+    if has_next:
+        with reput.open_store(tmp_path, mode="rw", config=FORCED, as_broker=True) as opened:
+            assert opened.recovery.log_end == end
+    else:
+        with pytest.raises(StoreError, match=rf"offset {end}: this record has no CRC"):
+            reput.open_store(tmp_path, mode="rw", config=FORCED, as_broker=True)
+
+
 @pytest.mark.parametrize("walked_bytes", [8 << 20, 0])
 def test_a_brokers_log_has_the_same_end_both_ways(
     golden: Golden, monkeypatch: pytest.MonkeyPatch, walked_bytes: int
