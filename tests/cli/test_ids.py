@@ -104,11 +104,12 @@ def test_the_api_and_tables_take_ids_in_lower_case(golden: Golden) -> None:
 
     with reput.open_store(path) as store:
         for topic in ("orders", None):
-            assert offsets(store.query(topic, lower)) == [OFFSET]
+            # A key is compared as it is written, as a broker compares it.
+            assert offsets(store.query(topic, lower)) == []
             *_, last = store.query_steps(topic, lower)
-            assert offsets(last) == [OFFSET]
-            assert store.query(topic, lower).coverage == store.query(topic, UNIQUE_KEY).coverage
-        assert offsets(store.find_records("orders", lower).records) == [OFFSET]
+            assert offsets(last) == []
+            assert offsets(store.find_records(topic, lower).records) == []
+            assert offsets(store.find_records(topic, lower, any_case=True).records) == [OFFSET]
         assert store.get_by_id(lower).physical_offset == OFFSET
         assert store.get_by_id(OFFSET_ID.lower()).physical_offset == OFFSET
     assert [message.physical_offset for _, message in reput.find([path], lower)] == [OFFSET]
@@ -125,12 +126,12 @@ def test_keys_in_both_spellings_are_found_together(tmp_path: Path) -> None:
     with reput.open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
         for keys in (unique_key, unique_key.lower(), f"{unique_key} {unique_key.lower()}", "other"):
             store.put(reput.Message("orders", b"body", keys=keys.split()))
-        store.wait_dispatched()
+    with reput.open_store(tmp_path / "store") as reader:
         for key, found in ((unique_key.lower(), [2, 1, 0]), (unique_key, [2, 0])):
-            answer = store.query("orders", key)
+            answer = reader.find_records("orders", key, any_case=True).decoded()
             assert [message.queue_offset for message in answer] == found
-            page = store.query("orders", key, limit=1)
-            rest = store.query("orders", key, after=page.cursor)
+            page = reader.find_records("orders", key, limit=1, any_case=True).decoded()
+            rest = reader.find_records("orders", key, after=page.cursor, any_case=True).decoded()
             assert [message.queue_offset for message in (*page, *rest)] == found
     table = reput.dataset(tmp_path / "store", ["queue_offset"], key=unique_key.lower()).to_table()
     assert table.column(0).to_pylist() == [0, 1, 2]

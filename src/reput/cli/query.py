@@ -250,7 +250,7 @@ def _ask_by_key(
         if compat and topic is not None:
             answer = ask_as_broker(reader, topic, key, begin, end, limit)
         else:
-            result = reader.find_records(topic, key, begin, end, limit, after)
+            result = reader.find_records(topic, key, begin, end, limit, after, any_case=True)
             answer = Answer.of(result)
         print_answer(answer, layout, csv_safe)
         if not answer.records:

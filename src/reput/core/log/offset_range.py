@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from reput.base import Finding
@@ -55,13 +55,20 @@ def newest_first(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
 
 def common(first: Iterable[OffsetRange], *others: Iterable[OffsetRange]) -> list[OffsetRange]:
     """Return the ranges that are in every one of these sets of ranges, in ascending order."""
-    common_ranges = list(OffsetRange.merged(sorted(first)))
+    ranges = list(OffsetRange.merged(sorted(first)))
     for other in others:
-        parts = OffsetRange.merged(sorted(other))
-        common_ranges = [
-            OffsetRange(max(range_in_first.start, part.start), min(range_in_first.stop, part.stop))
-            for range_in_first in common_ranges
-            for part in parts
-            if range_in_first.start < part.stop and part.start < range_in_first.stop
-        ]
-    return common_ranges
+        ranges = list(_overlaps(ranges, list(OffsetRange.merged(sorted(other)))))
+    return ranges
+
+
+def _overlaps(first: Sequence[OffsetRange], second: Sequence[OffsetRange]) -> Iterator[OffsetRange]:
+    """Yield what two lists of disjoint, ascending ranges have in common."""
+    n = m = 0
+    while n < len(first) and m < len(second):
+        start, stop = max(first[n].start, second[m].start), min(first[n].stop, second[m].stop)
+        if start < stop:
+            yield OffsetRange(start, stop)
+        if first[n].stop <= second[m].stop:
+            n += 1
+        else:
+            m += 1

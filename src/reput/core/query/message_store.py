@@ -219,8 +219,8 @@ class MessageStore(StoreReader):
 
         Args:
             topic: None for all topics of the log
-            key: a unique key, or one of the parts of KEYS; an id in lower case also finds messages with it in upper
-                case. Hash collisions are never returned
+            key: a unique key, or one of the parts of KEYS, as it is written; hash collisions are never returned.
+                `get_by_id` and `find_by_id` also take ids in lower case
             begin, end: store times, both inclusive: milliseconds since 1970, or datetimes with a timezone
             limit: maximum number of messages; the result's cursor then states where to continue
             after: a cursor; only older messages are returned
@@ -243,14 +243,16 @@ class MessageStore(StoreReader):
         limit: int | None = None,
         after: int | None = None,
         max_bytes: int | None = None,
+        any_case: bool = False,
     ) -> QueryRecords:
         """Return the result of `query` with records in place of messages.
 
-        The records have at most `max_bytes` together, but at least one is returned.
+        The records have at most `max_bytes` together, but at least one is returned. With `any_case`, an id in lower
+        case also finds messages with it in upper case.
         """
         bounds = _bounds(begin, end, limit, after)
         topics = None if topic is None else (topic,)
-        predicate = self._wanted_key(topic, key)
+        predicate = self._wanted_key(topic, key, any_case=any_case)
         answer = self._search(predicate, topics, **bounds, max_bytes=max_bytes)
         return self._noted(answer, topic, key, **bounds)
 
@@ -283,15 +285,17 @@ class MessageStore(StoreReader):
         limit: int | None = None,
         after: int | None = None,
         max_bytes: int | None = None,
+        any_case: bool = False,
     ) -> Iterator[QueryProgress | QueryResult]:
         """Yield a query's messages as they are found, and finally the result of `query`. Raises as `query` does.
 
-        The records have at most `max_bytes` together, but at least one is returned.
+        `max_bytes` and `any_case` are those of `find_records`.
         """
         self.check_open()
         bounds = _bounds(begin, end, limit, after)
         topics = None if topic is None else (topic,)
-        predicate, unindexed = self._wanted_key(topic, key), self._unindexed(topics)
+        predicate = self._wanted_key(topic, key, any_case=any_case)
+        unindexed = self._unindexed(topics)
         steps = search_steps(
             self.commit_log, self._planner, predicate, unindexed, **bounds, max_bytes=max_bytes
         )
@@ -347,9 +351,9 @@ class MessageStore(StoreReader):
             self._hashed_topics = topics
         return self._hashed_topics
 
-    def _wanted_key(self, topic: str | None, key: str) -> KeyPredicate:
+    def _wanted_key(self, topic: str | None, key: str, *, any_case: bool = False) -> KeyPredicate:
         topics = self._all_topics() if topic is None else (topic,)
-        return KeyPredicate(topics, (key,), anywhere=topic is None)
+        return KeyPredicate(topics, (key,), anywhere=topic is None, any_case=any_case)
 
     @checked
     def find_by_id(self, message_id: str, topic: str | None = None) -> QueryResult:

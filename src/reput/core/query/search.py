@@ -62,7 +62,7 @@ class KeyPredicate:
 
     Attributes:
         topics: the requested topics; None for all topics
-        keys: the requested keys, and each id among them in upper case (see `spellings`)
+        keys: the requested keys, and with `any_case` each id among them in upper case (see `spellings`)
         hashes: hashes of the index entries to follow
     """
 
@@ -73,13 +73,15 @@ class KeyPredicate:
         *,
         anywhere: bool = False,
         ids_only: bool = False,
+        any_case: bool = True,
     ) -> None:
         """Prepare the condition.
 
         The index combines topic and key, so the keys are looked up with each of `topics`. With `anywhere`, messages of
-        other topics match as well. With `ids_only`, only unique keys are compared, not KEYS.
+        other topics match as well. With `ids_only`, only unique keys are compared, not KEYS. With `any_case`, ids in
+        lower case match in upper case, too.
         """
-        keys = spellings(*keys)
+        keys = spellings(*keys) if any_case else tuple(keys)
         self.topics = None if anywhere else frozenset(map(joined_surrogates, topics))
         self.keys = frozenset(map(joined_surrogates, keys))
         self.hashes: Collection[int] = KeyHashes(topics, keys)

@@ -762,7 +762,7 @@ class LogTail:
         while cursor is not None:
             result = self._store.find_records(
                 self._filter.topic, self._filter.key, self._filter.begin, self._filter.end,
-                limit=_PAGE, after=cursor,
+                limit=_PAGE, after=cursor, any_case=True,
             )  # fmt: skip
             # Before the records, because a caller that has enough of them asks for no more.
             self._evidence.answered(result.coverage)

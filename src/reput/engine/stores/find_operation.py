@@ -358,7 +358,7 @@ class FindRequest:
         if self.text is not None:
             return _by_text(store, self.text, self.topic, *bounds)
         if self.key is not None:
-            return store.query(self.topic, self.key, *bounds)
+            return store.find_records(self.topic, self.key, *bounds, any_case=True).decoded()
         if self.message_id is not None:
             return store.find_by_id(self.message_id, self.topic)
         return self._by_time(store)
@@ -392,7 +392,10 @@ def _by_text(
         and (begin is None or begin <= message.store_timestamp)
         and (end is None or message.store_timestamp <= end)
     ]
-    answers += [store.query(topic, key, begin, end, limit) for key in text.keys]
+    answers += [
+        store.find_records(topic, key, begin, end, limit, any_case=True).decoded()
+        for key in text.keys
+    ]
     messages = sorted(
         dict.fromkeys(message for answer in answers for message in answer),
         key=lambda message: (message.physical_offset, message.queue_offset),

@@ -371,7 +371,7 @@ def _queried(
 ) -> Iterator[QueryProgress | QueryResult]:
     most_bytes = HTTP.answer_bytes // len(form.keys)
     bounds = form.begin, form.end, form.limit, form.after, most_bytes
-    return reader.query_steps(form.topic, key, *bounds)
+    return reader.query_steps(form.topic, key, *bounds, any_case=True)
 
 
 def _beside(first: Outcome, second: Outcome) -> Outcome:
