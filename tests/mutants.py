@@ -481,6 +481,8 @@ class Mutation:
         self._live = LiveFunctions()
         self._digests = {module: _digest(_path(module)) for module in MODULES}
         files = [(path, list(items)) for path, items in groupby(self._items, key=file_of)]
+        # The names have the digests that the files had when they were imported.
+        self._kept = {path: self._costs_file(path) for path, _ in files}
         self._share(files, self._measure_file)
         for path, tests in files:
             self._costs |= self._costs_of(path, tests)
@@ -521,19 +523,19 @@ class Mutation:
     def _measure_file(self, file: tuple[str, list[str]]) -> None:
         """Measure the tests of a file, if an earlier run has not measured it with the same modules."""
         path, tests = file
-        kept = self._kept(path)
+        kept = self._kept[path]
         if not kept.exists() or not self._is_valid(kept):
             kept.parent.mkdir(exist_ok=True)
             self._in_child(lambda report: self._measure(tests, kept, report), _MEASURE_S)
             print(f"measured  {path}", flush=True)
 
     @staticmethod
-    def _kept(path: str) -> Path:
+    def _costs_file(path: str) -> Path:
         return PLACE / "costs" / f"{path.replace('/', '-')}-{_digest(ROOT / path)}.json"
 
     def _costs_of(self, path: str, tests: list[str]) -> dict[str, Cost]:
         """Return the measured costs of the tests of a file."""
-        content = json.loads(self._kept(path).read_text())["tests"]
+        content = json.loads(self._kept[path].read_text())["tests"]
         costs = {name: Cost(*content[name]) for name in tests if name in content}
         for name in set(tests) - costs.keys():
             print(f"fails without a change: {name}", flush=True)

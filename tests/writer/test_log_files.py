@@ -1,6 +1,7 @@
 """The files of a fast-growing log: prepared ahead, and never over existing records."""
 
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from reput.errors import StoreAccessError
 from reput.format.host import Host
 from reput.io.disk import Disk
 from reput.io.mapped_writer import MappedWriter
+from reput.testing.forgetful_disk import ForgetfulDisk
 from tests.oracle.records import Blank, Record, decode
 from tests.writer.golden_puts import new_writer
 
@@ -90,6 +92,23 @@ def test_memory_that_cannot_be_had_is_told_to_the_writer(tmp_path: Path) -> None
     with pytest.raises(StoreAccessError, match="no memory"):
         files.prepare(13 << 20)
     assert files.ready == 12 << 20
+    files.close()
+
+
+def test_synced_bytes_of_each_file_survive_a_power_cut(tmp_path: Path) -> None:
+    size, folder = 1 << 14, tmp_path / "store" / "commitlog"
+    folder.mkdir(parents=True)
+    disk = ForgetfulDisk(tmp_path / "store")
+    files = LogFiles(disk, folder, size, 0)
+    files.file.write(b"last", size - 4)
+    files.roll()
+    files.file.write(b"first", 0)
+    files.sync(size - 4, size + 5)
+    for seed in range(8):
+        left = tmp_path / str(seed)
+        disk.cut_power(Random(seed), left)
+        first, second = (path.read_bytes() for path in sorted((left / "commitlog").iterdir()))
+        assert (first[-4:], second[:5]) == (b"last", b"first")
     files.close()
 
 
