@@ -110,6 +110,17 @@ def test_every_single_queue_file_may_be_short(golden: Golden, tmp_path: Path, nu
     assert {path: path.read_bytes() for path in queue_files(store)} == before
 
 
+def test_the_sizes_of_log_files_are_odd_only_if_no_settings_are_given(tmp_path: Path) -> None:
+    with api.open_store(tmp_path, mode="rw", config=SMALL_16K) as opened:
+        opened.put_many([api.Message("T", b"x" * 500, queue_id=n % 3) for n in range(90)])
+    cuts = [queue_files(tmp_path)[0], min((tmp_path / COMMIT_LOG_FOLDER).iterdir())]
+    for path in cuts:
+        os.truncate(path, 100)
+    for config, odd in ((None, cuts), (SMALL_16K, cuts[:1])):
+        facts = survey_of(tmp_path, config)
+        assert {file.path for file in facts.odd_files} == {str(path) for path in odd}
+
+
 @pytest.mark.parametrize(
     ("name", "folder", "setting"),
     [
