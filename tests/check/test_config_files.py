@@ -74,6 +74,31 @@ def test_further_files_of_a_broker_of_5_x_are_read(
         assert (found.kind, found.at_next_start) == (Kind.CONFIG_FILE, "does not start")
 
 
+@pytest.mark.parametrize(
+    ("before", "at_start"),
+    [
+        (CUT, "starts without the progress of compaction"),
+        (None, "starts without the progress of compaction"),
+        (b'{"queueOffsetMap":{}}', "reads position-checkpoint.bak in its place"),
+    ],
+)
+def test_a_broker_starts_without_the_progress_of_compaction(
+    golden: Golden, tmp_path: Path, before: bytes | None, at_start: str
+) -> None:
+    """`CompactionPositionMgr` ignores whether its files can be read."""
+    store = copy_store(golden("five_compaction").path, tmp_path / "store")
+    path = store / "compaction" / "position-checkpoint"
+    path.write_bytes(CUT)
+    old = path.with_name(f"{path.name}.bak")
+    old.unlink(missing_ok=True)
+    if before is not None:
+        old.write_bytes(before)
+    for quick in (True, False):
+        (found,) = checked(store, quick=quick)
+        assert (found.kind, found.file) == (Kind.CONFIG_FILE, str(path))
+        assert found.at_next_start == at_start
+
+
 def test_number_keys_without_quotes_are_no_damage(store: Path) -> None:
     (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:1,1:2}}}')
     assert checked(store) == []

@@ -1,16 +1,18 @@
 """Stores that hang or cannot be read do not keep the others waiting, and the exit code says which kind of trouble."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
 import reput
 from reput.base.findings import Severity
-from reput.cli.main import DAMAGED, FOUND, UNREAD, WARNED
+from reput.cli.main import DAMAGED, FOUND, UNREAD, WARNED, command_of
 from reput.engine.check.operation import CheckReport
 from reput.engine.stores import StoreState, over_stores
 from reput.engine.stores.limited import limited
@@ -99,6 +101,23 @@ def test_a_fleet_with_stores_that_hang_and_that_are_gone(stores: Path) -> None:
         "s1": StoreState.OK, "s2": StoreState.OK,
     }  # fmt: skip
     assert str(report.answers[0].error) == f"{paths[0]}: no answer within 3 s"
+
+
+@pytest.mark.parametrize("name", ["check", "fleet", "query"])
+def test_no_store_is_touched_while_arguments_are_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store on a dead mount would keep a command waiting before any limit of time holds."""
+    chosen, store = command_of(name), str(tmp_path / "hangs")
+    read, touched = os.stat, list[Any]()
+
+    def stat(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        touched.append(path)
+        return read(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    assert chosen.make_context(name, [store]).params["stores"] == (store,)
+    assert store not in touched
 
 
 def test_the_exit_code_says_which_kind_of_trouble(stores: Path) -> None:

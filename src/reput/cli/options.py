@@ -47,6 +47,13 @@ FORMATS = ("text", "json", "jsonl", "csv")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
+class StoreArgument(click.Path):
+    """The path of a store, which is not touched: `click.Path` would wait for ever for a store on a dead mount."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value
+
+
 def together(*options: Decorator) -> Decorator:
     """Return one decorator that adds several options; --help lists them in this order."""
 
@@ -220,7 +227,7 @@ def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, targets=GivenStores(stores, fleet, archive), **options)
 
     return together(
-        click.argument("stores", metavar="[STORE]...", nargs=-1, type=click.Path(readable=False)),
+        click.argument("stores", metavar="[STORE]...", nargs=-1, type=StoreArgument()),
         fleet_option,
     )(with_targets)
 

@@ -64,6 +64,7 @@ ROCKSDB_CONFIGS = (
 LEDGER_PREFIX, LEDGER_DATA_FOLDER = "dledger-", "data"
 COMPACTION_FOLDER = "compaction"
 COMPACTION_LOG_FOLDER = "compactionLog"
+COMPACTION_POSITIONS_FILE = "position-checkpoint"
 COMPACTION_QUEUE_FOLDER = "compactionCq"
 TIMER_LOG_FOLDER = "timerlog"
 TIMER_WHEEL_FILE = "timerwheel"

@@ -1,9 +1,12 @@
-"""Check the broker's JSON files in config/: with some damages, a broker does not start.
+"""Check the broker's JSON files: with some damages of those in config/, a broker does not start.
 
 Mirrors `ConfigManager.load` and `.loadBak`, and `BrokerController.initialize` (tags rocketmq-all-4.9.3,
 rocketmq-all-5.3.3): a broker reads the previous version of a file (NAME.bak) if the file is missing, empty or
 damaged. It does not start if the previous version is damaged, too. Without a previous version, it starts without the
 content of the file.
+
+A broker of 5.x keeps the progress of compaction in a file of the same kind, but starts even if both versions are damaged
+(`CompactionPositionMgr`).
 """
 
 from __future__ import annotations
@@ -44,31 +47,40 @@ class _FileState(Enum):
 
 
 def config_findings(store: CheckedStore) -> Iterator[Finding]:
-    """Yield a finding for each file of config/ that a broker cannot read. Raises StoreAccessError."""
+    """Yield a finding for each JSON file that a broker cannot read. Raises StoreAccessError."""
     # A running broker has read its files, and replaces them one after the other.
     if store.is_live:
         return
     names = _CONTENTS | (_CONTENTS_5 if store.config.is_five else {})
     for name, content in names.items():
         path = store.path / file_names.CONFIG_FOLDER / name
-        state, detail = _state(path)
-        if state is _FileState.GOOD:
-            continue
-        before, before_detail = _state(path.with_name(f"{name}.bak"))
-        if state is _FileState.MISSING and before in (_FileState.MISSING, _FileState.EMPTY):
-            continue
-        detail = {
-            _FileState.MISSING: "the file is missing",
-            _FileState.EMPTY: "the file is empty",
-        }.get(state, detail)
-        if before is _FileState.GOOD:
-            cost, at_start = f"the last changes of {content}", f"reads {name}.bak in its place"
-        elif before is _FileState.DAMAGED:
-            detail += f", and {name}.bak is {before_detail}"
-            cost, at_start = "a broker refuses the store", "does not start"
-        else:
-            cost, at_start = content, f"starts without {content}"
-        yield Finding(Kind.CONFIG_FILE, str(path), detail, cost=cost, at_next_start=at_start)
+        yield from _findings(path, content, is_needed=True)
+    if store.config.is_five:
+        path = store.path / file_names.COMPACTION_FOLDER / file_names.COMPACTION_POSITIONS_FILE
+        yield from _findings(path, "the progress of compaction", is_needed=False)
+
+
+def _findings(path: Path, content: str, *, is_needed: bool) -> Iterator[Finding]:
+    """Yield a finding if a broker cannot read a file. `is_needed`: it does not start with two damaged versions."""
+    state, detail = _state(path)
+    if state is _FileState.GOOD:
+        return
+    before, before_detail = _state(path.with_name(f"{path.name}.bak"))
+    if state is _FileState.MISSING and before in (_FileState.MISSING, _FileState.EMPTY):
+        return
+    detail = {
+        _FileState.MISSING: "the file is missing",
+        _FileState.EMPTY: "the file is empty",
+    }.get(state, detail)
+    if before is _FileState.DAMAGED:
+        detail += f", and {path.name}.bak is {before_detail}"
+    if before is _FileState.GOOD:
+        cost, at_start = f"the last changes of {content}", f"reads {path.name}.bak in its place"
+    elif before is _FileState.DAMAGED and is_needed:
+        cost, at_start = "a broker refuses the store", "does not start"
+    else:
+        cost, at_start = content, f"starts without {content}"
+    yield Finding(Kind.CONFIG_FILE, str(path), detail, cost=cost, at_next_start=at_start)
 
 
 def _state(path: Path) -> tuple[_FileState, str]:
