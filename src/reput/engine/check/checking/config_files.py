@@ -5,8 +5,8 @@ rocketmq-all-5.3.3): a broker reads the previous version of a file (NAME.bak) if
 damaged. It does not start if the previous version is damaged, too. Without a previous version, it starts without the
 content of the file.
 
-A broker of 5.x keeps the progress of compaction in a file of the same kind, but starts even if both versions are damaged
-(`CompactionPositionMgr`).
+A broker of 5.x keeps the progress of compaction in a file of the same kind, but starts even if both versions are
+damaged (`CompactionPositionMgr`).
 """
 
 from __future__ import annotations
