@@ -680,7 +680,7 @@ class Mutation:
         self, folder: Path, run: Callable[[Callable[[str], None]], None], writing: int
     ) -> NoReturn:
         try:
-            os.setsid()
+            os.setpgrp()  # not a session, which Linux would schedule as a group of its own
             resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_BYTES, _MOST_BYTES))
             resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
             output = os.open(folder / _OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)

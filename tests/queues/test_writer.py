@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from reput.base import StoreConfig
 from reput.core import DispatchBatch, Queue
 from reput.core.queues.kinds import CONSUME_QUEUE, EXTENSION, queue_folder
-from reput.core.queues.set_writer import ConsumeQueueSetWriter
+from reput.core.queues.set_writer import BatchQueues, ConsumeQueueSetWriter
 from reput.core.queues.writer import (
     NONE_LOST,
+    BatchQueueWriter,
     ConsumeQueueWriter,
     EntryFilesWriter,
     ExtensionWriter,
@@ -170,6 +171,15 @@ def test_a_queue_of_expired_messages_begins_anew_if_entries_are_missing(
     assert files_of(folder) == oracle_files(entries, 2)
 
 
+def test_ends_are_those_of_queues_of_one_kind_that_have_entries(tmp_path: Path) -> None:
+    plain = {Queue("T", n): ConsumeQueueWriter(tmp_path, 4, end) for n, end in enumerate((None, 3))}
+    batch_queue = BatchQueueWriter(tmp_path, 4 * 46, lambda at: 1, 2, 5, 70)
+    batches = BatchQueues(queues={Queue("B", 0): batch_queue})
+    writer = ConsumeQueueSetWriter(tmp_path, StoreConfig(), Disk(), plain, batches)
+    assert writer.positions() == {Queue("T", 1): (3, -1)}
+    assert writer.batch_ends() == {Queue("B", 0): (2, 5, 70)}
+
+
 @pytest.mark.parametrize("number", [0, 3, 6])
 def test_of_an_expired_queue_the_last_entry_is_left(tmp_path: Path, number: int) -> None:
     write_expired_queue(tmp_path / "0", 4, number, ConsumeQueueEntry(70, 10, 7))
@@ -214,7 +224,7 @@ def test_synced_queues_and_their_units_survive_a_power_cut(tmp_path: Path) -> No
     for name in places:
         (root / name).mkdir(parents=True)
     queues = [Queue("T", number) for number in range(2)]
-    messages: Any = new_rows(4, MESSAGE_DTYPE)
+    messages: Any = np.zeros(4, MESSAGE_DTYPE)
     for number, message in enumerate(messages):
         message["physical_offset"], message["size"] = 10 * number, 10
         message["queue"], message["queue_offset"] = number % 2, number // 2
