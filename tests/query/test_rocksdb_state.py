@@ -206,7 +206,7 @@ def test_a_database_without_its_first_file_is_damaged_and_not_missing(
     with pytest.raises(FormatError, match="cannot read the database"):
         reput.open_store(store, mode="rw")
     assert sorted(store.rglob("*")) == before
-    assert "index_database" in [finding.kind for finding in reput.check(store).findings]
+    assert "message_database" in [finding.kind for finding in reput.check(store).findings]
 
 
 def test_reading_changes_nothing_in_the_folders_of_databases(tmp_path: Path) -> None:

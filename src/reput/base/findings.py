@@ -327,6 +327,11 @@ class Kind(StrEnum):
         "index_database", "an index of keys in RocksDB that lacks entries, has others, or cannot be read",
     )  # fmt: skip
 
+    MESSAGE_DATABASE = _loss(
+        "message_database",
+        "a database (5.4) with timers or transactions that is lost, cannot be read, or has a cut manifest",
+    )  # fmt: skip
+
     # Findings about the store's small files, and about the store as a whole
     CHECKPOINT = _Record(
         "checkpoint", Severity.DAMAGE, Remedy.REBUILD_INDEXES,

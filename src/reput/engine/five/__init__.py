@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from reput.engine.five.timer import TimerLog as TimerLog
     from reput.engine.five.timer import Timers as Timers
     from reput.engine.five.timer_files import check_timer_files as check_timer_files
+    from reput.engine.five.timer_files import timer_check as timer_check
+    from reput.engine.five.timer_files import timer_queue_offset as timer_queue_offset
     from reput.engine.five.timer_files import timer_units as timer_units
     from reput.engine.five.timer_wheel import TimerWheel as TimerWheel
 else:

@@ -19,11 +19,12 @@ from reput.engine.five.timer_files import (
     lost_units,
     timer_check,
     timer_log_files,
+    timer_queue_offset,
 )
 from reput.engine.writer import MessageDatabase
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import MessageExt
-from reput.format.file_names import CONFIG_FOLDER, TIMER_CHECK_FILE, TIMER_LOG_FOLDER
+from reput.format.file_names import TIMER_LOG_FOLDER
 from reput.format.message_id import spellings
 from reput.format.properties import (
     REAL_TOPIC,
@@ -36,16 +37,13 @@ from reput.format.rocksdb_state import TimelineItem
 from reput.format.timer_log import (
     TIMER_UNIT_BYTES,
     TimerUnit,
-    decode_timer_queue_offset,
     decode_timer_unit,
     is_timer_blank,
     recall_key,
     recalled_key,
     timer_due_ms,
 )
-from reput.io import Storage
 
-_TIMER_CHECK = os.path.join(CONFIG_FOLDER, TIMER_CHECK_FILE)
 _READ_UNITS, _READ_MESSAGES = 1 << 12, 512
 # The default of timerRocksDBPrecisionMs: a broker delivers the messages of one such interval at once.
 _INTERVAL_MS = 1000
@@ -171,8 +169,7 @@ class RocksTimers:
 
     def _unread(self, read_to: int, timers: list[TimedMessage]) -> Iterator[TimedMessage]:
         """Yield the messages that are not in the database yet, and let the recalls among them change `timers`."""
-        check = os.path.join(self._store.path, _TIMER_CHECK)
-        begin = max(read_to, _timer_queue_offset(check, self._store.storage))
+        begin = max(read_to, timer_queue_offset(self._store.path, self._store.storage))
         places = {(timed.unit.due, _unique_key(timed)): n for n, timed in enumerate(timers)}
         waiting: dict[tuple[int, str], TimedMessage] = {}
         for message in self._queued(begin):
@@ -333,15 +330,6 @@ class TimerLog:
     def _lose(self, path: str, start: int, begin: int, end: int) -> None:
         lost = lost_units(self._folder, start + begin, start + end)
         self.damage.append(replace(lost, file=path, file_offset=begin))
-
-
-def _timer_queue_offset(path: str, storage: Storage) -> int:
-    """Return the queue offset of the first timer message that is not in the timer log; 0 if unknown."""
-    entry = storage.entry(path)
-    if entry is None:
-        return 0
-    with storage.open(path) as reader:
-        return decode_timer_queue_offset(reader.read(0, min(entry.stat().st_size, 64)))
 
 
 def _message_at(store: MessageStore, offset: int, damage: list[Finding]) -> MessageExt | None:

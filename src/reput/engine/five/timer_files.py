@@ -13,6 +13,7 @@ from reput.format.timer_log import (
     MIN_BLANK_BYTES,
     TIMER_UNIT_BYTES,
     decode_timer_check,
+    decode_timer_queue_offset,
     decode_timer_unit,
 )
 from reput.io import Storage, listed_size
@@ -22,12 +23,21 @@ _CHECK_BYTES = 64
 
 def timer_check(store: str, storage: Storage) -> tuple[int, int]:
     """Return the content of `config/timercheck` (see `decode_timer_check`); zeros if it is missing."""
+    return decode_timer_check(_timer_check_bytes(store, storage))
+
+
+def timer_queue_offset(store: str, storage: Storage) -> int:
+    """Return the queue offset of the first timer message that the timer has not read; 0 if unknown."""
+    return decode_timer_queue_offset(_timer_check_bytes(store, storage))
+
+
+def _timer_check_bytes(store: str, storage: Storage) -> bytes:
     path = os.path.join(store, file_names.CONFIG_FOLDER, file_names.TIMER_CHECK_FILE)
     entry = storage.entry(path)
-    if entry is None:
-        return 0, 0
+    if entry is None or not entry.is_file():
+        return b""
     with storage.open(path) as reader:
-        return decode_timer_check(reader.read(0, min(entry.stat().st_size, _CHECK_BYTES)))
+        return reader.read(0, min(entry.stat().st_size, _CHECK_BYTES))
 
 
 def timer_log_files(folder: str, storage: Storage) -> list[tuple[int, int, str]]:

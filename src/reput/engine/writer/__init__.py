@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from reput.engine.writer.expiry import expire_indexes as expire_indexes
     from reput.engine.writer.expiry import plan_by_time as plan_by_time
     from reput.engine.writer.log_ends import LogEnds as LogEnds
+    from reput.engine.writer.message_database import KEYS as KEYS
     from reput.engine.writer.message_database import MessageDatabase as MessageDatabase
     from reput.engine.writer.message_database import database_contents as database_contents
     from reput.engine.writer.message_database import has_keys_in_rocksdb as has_keys_in_rocksdb

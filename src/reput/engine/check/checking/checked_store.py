@@ -60,18 +60,23 @@ def entries_of(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 @dataclass(slots=True)
 class Unread:
-    """What a quick check did not read: bytes of the log, queue entries, items of IndexFiles, units of the timer log."""
+    """What a quick check did not read: bytes of the log, queue entries, items of IndexFiles, units of the timer log.
+
+    `parts` are names of further parts of the store, such as keys in RocksDB.
+    """
 
     log_bytes: int = 0
     queue_entries: int = 0
     index_items: int = 0
     timer_units: int = 0
+    parts: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         entries = counted(self.queue_entries, "queue entry", "queue entries")
         items = counted(self.index_items, "index item")
         units = f", {counted(self.timer_units, 'timer unit')}" if self.timer_units else ""
-        return f"{format_size(self.log_bytes)} of the log, {entries}, {items}{units}"
+        parts = "".join(f", {part}" for part in self.parts)
+        return f"{format_size(self.log_bytes)} of the log, {entries}, {items}{units}{parts}"
 
 
 @dataclass(slots=True)

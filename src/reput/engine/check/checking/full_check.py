@@ -20,7 +20,7 @@ from reput import core
 from reput.base import Finding, Kind, Progress, Runner, no_progress
 from reput.engine.check.checking.checked_store import CheckedStore, IndexTable, lost_files
 from reput.engine.check.checking.checkpoint import checkpoint_ahead
-from reput.engine.check.checking.index_database import index_database
+from reput.engine.check.checking.index_database import message_databases
 from reput.engine.check.checking.index_table import IndexJob, read_index_table
 from reput.engine.check.checking.listings import index_order, of_queue
 from reput.engine.check.checking.log_check import LogFileResult, LogTask, check_log_file
@@ -202,7 +202,7 @@ class FullCheck:
             without_index,
             bool(self._queues or other_queues.queues),
         )
-        yield from index_database(self._store)
+        yield from message_databases(self._store, quick=False)
         yield from checkpoint_ahead(self._store, self._totals.latest)
 
     def _batches(

@@ -1,20 +1,43 @@
-"""Compare the log with the index of keys that a broker of 5.4 keeps in RocksDB."""
+"""Check the database in which a broker of 5.4 keeps keys, timers and transactions; compare its keys with the log."""
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Iterator
 from contextlib import closing
 
 from reput.base import Finding, Kind, counted
 from reput.core import CommitLogReader, StoreLog
 from reput.engine.check.checking.checked_store import CheckedStore
-from reput.engine.five import indexed_messages
-from reput.engine.writer import MessageDatabase
+from reput.engine.five import indexed_messages, timer_check, timer_queue_offset
+from reput.engine.writer import KEYS, MessageDatabase
 from reput.errors import FormatError, MissingExtraError, raise_if_refused
+from reput.format.file_names import (
+    CONFIG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    DATABASE_SIGN,
+    MESSAGE_DATABASE_FOLDERS,
+    TIMER_CHECK_FILE,
+    TIMER_LOG_FOLDER,
+    TIMER_WHEEL_FILE,
+)
+from reput.format.properties import ROCKSDB_HALF_TOPIC, TIMER_TOPIC
 from reput.format.rocksdb_index import INDEX_FAMILY, item_offset
+from reput.io import LOCAL, FileReader
 
 _COST = "a broker does not find these messages by their keys; reput scans the log"
 _AT_START = "indexes only messages after the last entry"
+_LOST = {
+    Kind.MESSAGE_DATABASE: "waiting timer messages may not be delivered, and open transactions not be ended",
+    Kind.INDEX_DATABASE: _COST,
+}
+# The log format of RocksDB: checksum, length and kind of a part of a record. Parts of a recycled file also have the
+# number of the file.
+_HEAD, _BLOCK_BYTES = struct.Struct("<4xHB"), 32 << 10
+_WHOLE, _LAST, _RECYCLED, _RECYCLED_LAST = 1, 4, 5, 8
+_RECYCLED_HEAD_BYTES = 11
+_MOST_NAME_BYTES = 64
 
 
 def has_key_database(store: CheckedStore) -> bool:
@@ -29,19 +52,91 @@ def has_key_database(store: CheckedStore) -> bool:
     return False
 
 
-def index_database(store: CheckedStore) -> Iterator[Finding]:
-    """Yield findings for databases with an index of keys. The index of a running broker lags, and is not compared.
+def message_databases(store: CheckedStore, *, quick: bool) -> Iterator[Finding]:
+    """Yield findings for databases that are lost or cannot be read, and for keys that differ from those of the log.
+
+    RocksDB itself compares names and sizes of all files with the manifest when it opens a database. A quick check
+    compares no key. A running broker changes the files, and its index lags, so nothing is compared.
 
     Raises StoreAccessError.
     """
-    for folder in () if store.is_live else store.facts.message_databases:
+    if store.is_live:
+        if store.facts.message_databases:
+            store.unread.parts.append("the message database")
+        return
+    for folder in store.facts.message_databases:
+        kind = _kind_of(store)
         try:
             with MessageDatabase(folder) as database:
-                if "keys" in database.contents():
+                contents = database.contents()
+                yield from _cut_manifest(folder, kind)
+                if KEYS in contents and not quick:
                     yield from _compare(store, folder, database)
-        except (FormatError, MissingExtraError) as error:
+            store.unread.parts += [f"{name} in RocksDB" for name in contents]
+        except FormatError as error:
             raise_if_refused(error)
-            yield Finding(Kind.INDEX_DATABASE, folder, f"cannot be read: {error}")
+            yield Finding(kind, folder, f"cannot be read: {error}", cost=_LOST[kind])
+        except MissingExtraError as error:
+            store.unread.parts.append("the message database")
+            if not quick:
+                yield Finding(Kind.INDEX_DATABASE, folder, f"cannot be read: {error}")
+    sign = _sign_of_database(store)
+    if sign and not store.facts.message_databases:
+        yield Finding(
+            Kind.MESSAGE_DATABASE, str(store.path / MESSAGE_DATABASE_FOLDERS[0]),
+            f"the database is missing, but {sign}", cost=_LOST[Kind.MESSAGE_DATABASE],
+            at_next_start="creates an empty database",
+        )  # fmt: skip
+
+
+def _kind_of(store: CheckedStore) -> Kind:
+    """Return the kind of findings of a database whose items cannot be read.
+
+    Keys can be written again from the log. Nothing else has the timers and transactions: the topic of timers has all
+    messages, but not which of them were recalled or delivered.
+    """
+    may_have_timers = store.facts.has_topic(TIMER_TOPIC) and not _has_timer_log(store)
+    has_more = may_have_timers or store.facts.has_topic(ROCKSDB_HALF_TOPIC)
+    return Kind.MESSAGE_DATABASE if has_more else Kind.INDEX_DATABASE
+
+
+def _has_timer_log(store: CheckedStore) -> bool:
+    return (store.path / TIMER_LOG_FOLDER).exists() or (store.path / TIMER_WHEEL_FILE).exists()
+
+
+def _sign_of_database(store: CheckedStore) -> str:
+    """Return what shows that a broker had timers or transactions in RocksDB; an empty text if nothing shows it."""
+    if store.facts.has_topic(ROCKSDB_HALF_TOPIC):
+        return f"{CONSUME_QUEUE_FOLDER}/{ROCKSDB_HALF_TOPIC} has transactions of it"
+    path = str(store.path)
+    has_read_timers = timer_check(path, LOCAL)[1] == 0 and timer_queue_offset(path, LOCAL) > 0
+    if has_read_timers and not _has_timer_log(store):
+        return f"{CONFIG_FOLDER}/{TIMER_CHECK_FILE} tells of timers, and no timer log has them"
+    return ""
+
+
+def _cut_manifest(folder: str, kind: Kind) -> Iterator[Finding]:
+    """Yield a finding if the last record of the database's manifest is incomplete.
+
+    RocksDB opens such a database without the files that the lost records name. It syncs each record when it writes it.
+
+    Source: the log format of RocksDB (`db/log_format.h`). A record has a head of 7 bytes in a block of 32 KiB.
+    """
+    sign = FileReader.content_of(os.path.join(folder, DATABASE_SIGN), _MOST_NAME_BYTES)
+    name = sign.decode("latin-1").rstrip("\n")
+    with FileReader(os.path.join(folder, os.path.basename(name))) as reader:
+        block_start = max(reader.size - 1, 0) // _BLOCK_BYTES * _BLOCK_BYTES
+        block = reader.read(block_start, reader.size - block_start)
+    at, part = 0, _WHOLE
+    while at + _HEAD.size <= len(block):
+        length, part = _HEAD.unpack_from(block, at)
+        at += (_HEAD.size if part < _RECYCLED else _RECYCLED_HEAD_BYTES) + length
+    is_whole = at == len(block) or (at < len(block) and len(block) > _BLOCK_BYTES - _HEAD.size)
+    if not is_whole or part not in (_WHOLE, _LAST, _RECYCLED, _RECYCLED_LAST):
+        detail = f"{name} ends inside a record, so files of the database may be ignored"
+        yield Finding(
+            kind, folder, detail, cost=_LOST[kind], at_next_start="ignores what the manifest no longer names"
+        )  # fmt: skip
 
 
 def _compare(store: CheckedStore, folder: str, database: MessageDatabase) -> Iterator[Finding]:

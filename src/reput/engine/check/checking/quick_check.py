@@ -44,6 +44,7 @@ from reput.core import (
     spot_check,
 )
 from reput.engine.check.checking.checked_store import CheckedStore, IndexTable, lost_files
+from reput.engine.check.checking.index_database import message_databases
 from reput.engine.check.checking.listings import (
     check_queue_ends,
     index_file_size,
@@ -292,6 +293,7 @@ def quick_findings(store: CheckedStore) -> Iterator[Finding]:
         if store.knows_index_sizes:
             yield from _index(store, log, tables)
     yield from _timers(store)
+    yield from message_databases(store, quick=True)
     yield from next_start(store, tables)
 
 
