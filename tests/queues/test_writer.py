@@ -75,6 +75,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
 
 
+SEVERAL_GAPS = ((0, 14), (110, 16), (120, 17), (230, 19), (240, 20), (350, 22), (360, 23))
 entry_lists = st.lists(
     st.builds(lambda at, n: Entry(at, n), st.integers(0, 300), st.integers(0, 30)), max_size=30
 )
@@ -87,7 +88,7 @@ entry_lists = st.lists(
 # The bytes between messages 14 and 16 have room for message 15, so its missing entry becomes a gap.
 @example([Entry(0, 14), Entry(101, 16), Entry(300, 17)], 1, 0, False)
 @example([Entry(0, 14), Entry(101, 16), Entry(300, 17)], 1, 2, False)
-@example([Entry(200 * n, 2 * n) for n in range(4)], 5, 0, False)  # several gaps in one append
+@example([Entry(*at) for at in SEVERAL_GAPS], 5, 0, False)
 def test_files_are_the_oracles(
     entries: list[Entry], file_entries: int, cut: int, close_between: bool
 ) -> None:
@@ -245,6 +246,8 @@ def test_synced_queues_and_their_units_survive_a_power_cut(tmp_path: Path) -> No
     assert all(any(data.strip(b"\0") for data in files.values()) for files in written)
     there = [files_of(queue_folder(root / name, *queue)) for name in places for queue in queues]
     assert there == written
+    units = encode_unit(ExtensionUnit(0, 0, b"")) * 2
+    assert [*there[2].values()] == [*there[3].values()] == [units.ljust(1024, b"\0")]
 
 
 @pytest.mark.parametrize("number", [1, 5])

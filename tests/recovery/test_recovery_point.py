@@ -285,6 +285,16 @@ def test_only_the_oldest_files_may_be_missing_and_only_if_they_have_expired() ->
     assert not _same_but_expired({"a": 1, "b": 2, "c": 3, "d": 4}, looks, 0)
 
 
+def test_a_queue_may_end_with_a_full_file(tmp_path: Path) -> None:
+    count, path = SMALL_16K.queue_entries, tmp_path / f"{0:020d}"
+    entries = (ConsumeQueueEntry(100 * n, 100, 0) for n in range(count))
+    path.write_bytes(b"".join(map(encode_entry, entries)))
+    queue, changed = QueueFiles(tmp_path, count), path.stat().st_mtime_ns
+    for looks, is_good in (([(0, changed, 4900)], True), ([(0, changed + 1, 4900)], False)):
+        is_same = _queue_is_good(queue, count, 100 * count, looks, 0, SMALL_16K, True, False)
+        assert is_same == is_good
+
+
 @pytest.mark.every_case
 @pytest.mark.parametrize(
     ("places", "is_good"),
