@@ -16,6 +16,8 @@ from reput.engine.writer.recovery import recovery_point
 from reput.engine.writer.recovery.queue_files import QueueFiles
 from reput.engine.writer.recovery.recovery_point import (
     Look,
+    RecoveryPoint,
+    _last_files,
     _queue_is_good,
     _same_but_expired,
     expired_unindexed,
@@ -285,12 +287,27 @@ def test_only_the_oldest_files_may_be_missing_and_only_if_they_have_expired() ->
     assert not _same_but_expired({"a": 1, "b": 2, "c": 3, "d": 4}, looks, 0)
 
 
+def test_no_queue_is_untouched_where_changes_do_not_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"entries")
+    queue, later_ns = Queue("T", 0), file.stat().st_mtime_ns + (1 << 40)
+    point = RecoveryPoint(100, {queue: (1, 100)})
+    for has_stamps, queues in ((True, {queue}), (False, set())):
+        monkeypatch.setattr(recovery_point, "has_stamps", lambda path, shows=has_stamps: shows)
+        digest, untouched = _last_files(tmp_path, point, SMALL_16K, later_ns)
+        assert (bool(digest), untouched) == (has_stamps, queues)
+
+
 def test_a_queue_may_end_with_a_full_file(tmp_path: Path) -> None:
     count, path = SMALL_16K.queue_entries, tmp_path / f"{0:020d}"
     entries = (ConsumeQueueEntry(100 * n, 100, 0) for n in range(count))
     path.write_bytes(b"".join(map(encode_entry, entries)))
     queue, changed = QueueFiles(tmp_path, count), path.stat().st_mtime_ns
-    for looks, is_good in (([(0, changed, 4900)], True), ([(0, changed + 1, 4900)], False)):
+    for time_ns, is_good in ((changed, True), (changed + 1, False)):
+        looks: list[Look] = [(0, time_ns, 4900)]
         is_same = _queue_is_good(queue, count, 100 * count, looks, 0, SMALL_16K, True, False)
         assert is_same == is_good
 

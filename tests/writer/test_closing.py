@@ -8,6 +8,8 @@ from typing import Any, SupportsIndex, overload
 import pytest
 
 import reput
+from reput.engine.writer.flush import Flusher
+from reput.engine.writer.threads import Health
 from reput.engine.writer.writable_store import WritableStore
 from reput.errors import StoreFailedError, UsageError
 from tests.recovery.checking import check_store
@@ -193,3 +195,14 @@ def test_a_wait_for_a_flush_ends_when_the_store_closes(tmp_path: Path) -> None:
     store.close()
     assert isinstance(waiting.end(), StoreFailedError)
     assert isinstance(also.end(), StoreFailedError)
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+def test_who_waits_for_a_flush_is_told_that_the_store_was_closed(is_started: bool) -> None:
+    flusher = Flusher(lambda *_: None, lambda: None, lambda: 0, 1 << 20, Health(), 0, 60, 1, 60)
+    if is_started:
+        flusher.start()
+    flusher.stop()
+    assert not any(thread.name == "reput-flush" for thread in threading.enumerate())
+    with pytest.raises(StoreFailedError, match="the store was closed; messages up to offset 0"):
+        flusher.wait(1)
