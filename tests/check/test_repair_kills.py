@@ -13,6 +13,7 @@ from reput.engine.check.repairing.driver import (
     settle_repair,
     undo_repair,
 )
+from reput.engine.check.repairing.places import RepairPlaces
 from reput.io import DISK
 from tests.check.repairing import damaged_store, full_plan, held, repaired
 from tests.golden.sparse import copy_store
@@ -143,3 +144,11 @@ def test_a_repair_that_is_killed_inside_its_rebuild(
     assert held(store) == held(states[0])
     repair_store(full_plan(store))
     assert held(store) == states[1]
+
+
+def test_attempts_are_the_folders_whose_names_are_numbers(tmp_path: Path) -> None:
+    places = RepairPlaces(tmp_path / "store")
+    for name in ("10", "2", "x", "1x", "\N{SUPERSCRIPT TWO}"):
+        (places.root / name).mkdir(parents=True)
+    (places.root / "3").write_bytes(b"a file")
+    assert [attempt.number for attempt in places.attempts()] == [2, 10]

@@ -290,11 +290,11 @@ def test_only_the_oldest_files_may_be_missing_and_only_if_they_have_expired() ->
 def test_no_queue_is_untouched_where_changes_do_not_show(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}"
+    file = tmp_path / "consumequeue" / "T" / "0" / f"{1000:020d}"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"entries")
     queue, later_ns = Queue("T", 0), file.stat().st_mtime_ns + (1 << 40)
-    point = RecoveryPoint(100, {queue: (1, 100)})
+    point = RecoveryPoint(100, {queue: (52, 100)})
     for has_stamps, queues in ((True, {queue}), (False, set())):
         monkeypatch.setattr(recovery_point, "has_stamps", lambda path, shows=has_stamps: shows)
         digest, untouched = _last_files(tmp_path, point, SMALL_16K, later_ns)

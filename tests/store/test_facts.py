@@ -110,6 +110,13 @@ def test_every_single_queue_file_may_be_short(golden: Golden, tmp_path: Path, nu
     assert {path: path.read_bytes() for path in queue_files(store)} == before
 
 
+def test_the_sizes_of_single_files_are_certain(tmp_path: Path) -> None:
+    with api.open_store(tmp_path, mode="rw", config=SMALL_16K) as opened:
+        opened.put(api.Message("T", b"x"))
+    facts = survey_of(tmp_path)
+    assert (facts.doubts, facts.config.queue_entries) == ((), SMALL_16K.queue_entries)
+
+
 def test_the_sizes_of_log_files_are_odd_only_if_no_settings_are_given(tmp_path: Path) -> None:
     with api.open_store(tmp_path, mode="rw", config=SMALL_16K) as opened:
         opened.put_many([api.Message("T", b"x" * 500, queue_id=n % 3) for n in range(90)])

@@ -203,6 +203,6 @@ def test_who_waits_for_a_flush_is_told_that_the_store_was_closed(is_started: boo
     if is_started:
         flusher.start()
     flusher.stop()
-    assert not any(thread.name == "reput-flush" for thread in threading.enumerate())
+    assert flusher._thread is None or not flusher._thread.is_alive()
     with pytest.raises(StoreFailedError, match="the store was closed; messages up to offset 0"):
         flusher.wait(1)
