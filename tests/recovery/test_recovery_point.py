@@ -17,6 +17,7 @@ from reput.engine.writer.recovery.queue_files import QueueFiles
 from reput.engine.writer.recovery.recovery_point import (
     Look,
     RecoveryPoint,
+    RecoveryPointWriter,
     _last_files,
     _queue_is_good,
     _same_but_expired,
@@ -26,6 +27,7 @@ from reput.engine.writer.recovery.recovery_point import (
 from reput.engine.writer.store_writer import StoreWriter, WriterSettings
 from reput.errors import StoreError
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry, encode_entry
+from reput.io import Disk
 from tests.alive import copy_alive
 from tests.rebuild.rebuilding import tree
 from tests.recovery.checking import check_store
@@ -302,14 +304,19 @@ def test_no_queue_is_untouched_where_changes_do_not_show(
 
 
 def test_a_queue_may_end_with_a_full_file(tmp_path: Path) -> None:
-    count, path = SMALL_16K.queue_entries, tmp_path / f"{0:020d}"
+    count, folder = SMALL_16K.queue_entries, tmp_path / "consumequeue" / "T" / "0"
+    path = folder / f"{0:020d}"
+    path.parent.mkdir(parents=True)
     entries = (ConsumeQueueEntry(100 * n, 100, 0) for n in range(count))
     path.write_bytes(b"".join(map(encode_entry, entries)))
-    queue, changed = QueueFiles(tmp_path, count), path.stat().st_mtime_ns
+    queue, changed = QueueFiles(folder, count), path.stat().st_mtime_ns
     for time_ns, is_good in ((changed, True), (changed + 1, False)):
         looks: list[Look] = [(0, time_ns, 4900)]
         is_same = _queue_is_good(queue, count, 100 * count, looks, 0, SMALL_16K, True, False)
         assert is_same == is_good
+    writer = RecoveryPointWriter(tmp_path, SMALL_16K, Disk())
+    assert writer._full_queue_files(Queue("T", 0), count) == [(0, changed, 4900)]
+    assert writer._full_queue_files(Queue("T", 0), count - 1) == []
 
 
 @pytest.mark.every_case
