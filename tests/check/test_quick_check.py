@@ -132,3 +132,19 @@ def test_a_log_of_zeros_is_damage_if_the_checkpoint_has_the_time_of_a_message(
     log.write_bytes(bytes(log.stat().st_size))
     found = by_kind(list(check_store(store, quick=True)))
     assert Severity.DAMAGE in {one.severity for one in found[Kind.UNREADABLE_RECORD]}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["%LMQ%a"], ["Plain_multi"], ["%LMQ%a", "%LMQ%b", "%LMQ%c", "%LMQ%d-e", "%LMQ%user_1"]],
+)
+def test_a_quick_check_notices_lost_queues_of_further_topics(
+    golden: Callable[[str], GoldenStore], tmp_path: Path, names: list[str]
+) -> None:
+    """A message may be in further queues (INNER_MULTI_DISPATCH), of light queues or of other topics."""
+    store = copy_store(golden("lmq").path, tmp_path / "store")
+    for name in names:
+        shutil.rmtree(store / "consumequeue" / name)
+    findings = list(check_store(store, quick=True))
+    assert {str(finding.kind) for finding in findings} == {"missing_queue"}
+    assert {Path(finding.file).parent.name for finding in findings} == set(names)

@@ -11,7 +11,7 @@ import os
 import sys
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -88,6 +88,7 @@ from reput.format.file_names import (
     INDEX_FOLDER,
     TIMER_WHEEL_FILE,
 )
+from reput.format.properties import allows_light_queues
 from reput.io import LOCAL, FileReader, OpenFiles, size_of
 
 # Each sample reads one record, so this bounds the time for a log of any size.
@@ -341,11 +342,14 @@ def _missing_queues(
     store: CheckedStore,
     log: CommitLogReader,
     index: QueueIndex,
-    queues: Collection[tuple[str, int]],
+    queues: Set[tuple[str, int]],
     known_end: int,
     ends: Ends,
 ) -> Iterator[Finding]:
     samples: dict[int, tuple[Queue, int, int]] = {}
+    further: dict[int, list[Queue]] = {}
+    # A broker whose settings the files do not show may ignore INNER_MULTI_DISPATCH, unless one of its queues exists.
+    dispatches_further = store.config.enable_multi_dispatch
     firsts: dict[Queue, int] = {}
     read: set[int] = set()
     for record in _samples(store, log, known_end):
@@ -358,6 +362,9 @@ def _missing_queues(
             continue
         queue, number = Queue(place[0], place[1]), place[2]
         samples[at] = queue, number, len(record.keyed().keys)
+        named, lost = _further_queues(record, queues)
+        further[at] = lost
+        dispatches_further |= len(named) > len(lost)
         if tuple(queue) in queues and queue not in firsts:
             firsts[queue] = index.queue(*queue).min_queue_offset(0)
     without, before, after, late = (defaultdict[Queue, _Lacking](_Lacking) for _ in range(4))
@@ -370,6 +377,8 @@ def _missing_queues(
             late[queue].add(at)
             continue
         keys += its_keys
+        for further_queue in further[at] if dispatches_further else ():
+            without[further_queue].add(at)
         if queue not in firsts:
             without[queue].add(at)
         elif number < firsts[queue]:
@@ -397,6 +406,21 @@ def _missing_queues(
             cost="they cannot be consumed until dispatched",
             at_next_start=f"dispatches messages from {dispatched_from(store)} on",
         )  # fmt: skip
+
+
+def _further_queues(
+    record: LocatedRecord, queues: Set[tuple[str, int]]
+) -> tuple[list[Queue], list[Queue]]:
+    """Return the queues that INNER_MULTI_DISPATCH of a record names, and those of them that do not exist.
+
+    A broker without enableLmq gives a light queue the id of the message's own queue (`queue_offset_in`).
+    """
+    if not record.names_further_queues() or not allows_light_queues(record.topic()):
+        return [], []
+    own_id = record.message().queue_id
+    named = [Queue(topic, queue_id) for topic, queue_id, _ in record.further_places()]
+    lost = [queue for queue in named if queues.isdisjoint({queue, Queue(queue.topic, own_id)})]
+    return named, lost
 
 
 def _empty_queues(
