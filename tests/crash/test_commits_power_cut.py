@@ -188,6 +188,17 @@ def is_complete(target: Path) -> bool:
     return (target / "commitlog").exists()
 
 
+def test_only_whole_files_of_a_killed_restore_are_kept(root: Path) -> None:
+    with new_store(root / "restored") as store:
+        for name in ("commitlog/1", "commitlog/2", "config/file"):
+            DISK.create_folder((store.folder / name).parent)
+            write_durable(store.folder / name, b"data")
+        store.keep_only(["commitlog/1"])
+        assert tree(store.folder) == {"commitlog/1": b"data"}
+        assert [path.name for path in store.folder.iterdir()] == ["commitlog"]
+        store.finish(["commitlog"])
+
+
 def test_a_file_of_others_in_an_unfinished_store_is_refused(root: Path) -> None:
     target = root / "restored"
     with pytest.raises(KeyError), new_store(target):

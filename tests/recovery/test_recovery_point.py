@@ -5,10 +5,12 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from reput.core import BatchEnd
 from reput.core.log.dispatch_batch import Queue
 from reput.core.log.files import CommitLogFile
 from reput.engine.writer.put.message import Message
@@ -18,6 +20,7 @@ from reput.engine.writer.recovery.recovery_point import (
     Look,
     RecoveryPoint,
     RecoveryPointWriter,
+    _files_that_grow,
     _last_files,
     _queue_is_good,
     _same_but_expired,
@@ -301,6 +304,16 @@ def test_no_queue_is_untouched_where_changes_do_not_show(
         monkeypatch.setattr(recovery_point, "has_stamps", lambda path, shows=has_stamps: shows)
         digest, untouched = _last_files(tmp_path, point, SMALL_16K, later_ns)
         assert (bool(digest), untouched) == (has_stamps, queues)
+
+
+@pytest.mark.parametrize(("entries", "file"), [(1, 0), (356, 0), (357, 1), (712, 1)])
+def test_the_last_file_of_a_batch_queue_is_one_that_has_entries(
+    tmp_path: Path, entries: int, file: int
+) -> None:
+    config = replace(SMALL_16K, batch_queue_file_bytes=356 * 46)
+    point = RecoveryPoint(100, {}, batches={Queue("B", 0): BatchEnd(entries, 9, 90)})
+    (path,) = _files_that_grow(tmp_path, point, config)
+    assert path == f"{tmp_path}/batchconsumequeue/B/0/{file * 356 * 46:020d}"
 
 
 def test_a_queue_may_end_with_a_full_file(tmp_path: Path) -> None:
