@@ -208,3 +208,18 @@ def test_where_messages_begin_is_not_what_it_was_if_the_entries_are_others(tmp_p
     assert [queue.min_queue_offset(offset) for offset in (300, 100)] == [2, 0]
     file.write_bytes(entries(100, 300, 400, 500, 600))
     assert queue.min_queue_offset(300) == 1
+
+
+def test_an_entry_that_is_just_being_written_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(entries(100) + bytes(20) + entries(300))
+
+    def write(seconds: float) -> None:
+        file.write_bytes(entries(100, 200, 300))
+
+    monkeypatch.setattr("reput.core.queues.reader.time.sleep", write)
+    queue = ConsumeQueueSetReader(tmp_path).queue("T", 0)
+    assert [queue.entry(number).physical_offset for number in range(3)] == [100, 200, 300]
