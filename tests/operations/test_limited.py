@@ -14,8 +14,9 @@ import reput
 from reput.base.findings import Severity
 from reput.cli.main import DAMAGED, FOUND, UNREAD, WARNED, command_of
 from reput.engine.check.operation import CheckReport
-from reput.engine.stores import StoreState, over_stores
+from reput.engine.stores import StoreState, over_stores, stores_of
 from reput.engine.stores.limited import limited
+from reput.io import LOCAL
 from tests.cli.running import reput as command
 from tests.small import SMALL_16K
 
@@ -101,6 +102,27 @@ def test_a_fleet_with_stores_that_hang_and_that_are_gone(stores: Path) -> None:
         "s1": StoreState.OK, "s2": StoreState.OK,
     }  # fmt: skip
     assert str(report.answers[0].error) == f"{paths[0]}: no answer within 3 s"
+
+
+@pytest.mark.parametrize("pattern", ["*", "*/store"])
+def test_a_pattern_may_lead_to_a_store_that_hangs(
+    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, wanted = type(LOCAL).entry, list[str]()
+    for name in ("a", "hangs", "z"):
+        path = tmp_path / name / Path(pattern).relative_to("*")
+        wanted.append(str(path))
+        with reput.open_store(path, "rw", config=SMALL_16K) as store:
+            store.put(reput.Message("T", b"x"))
+
+    def entry(self: Any, path: str) -> Any:
+        if "hangs" in path:
+            _RELEASE.wait()
+        return read(self, path)
+
+    monkeypatch.setattr(type(LOCAL), "entry", entry)
+    stores = stores_of([str(tmp_path / pattern)], limit_s=3)
+    assert [store.path for store in stores] == wanted
 
 
 @pytest.mark.parametrize("name", ["check", "fleet", "query"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Protocol
@@ -119,28 +119,32 @@ def expand_to_one(storage: _Folders, pattern: str) -> str:
     return paths[0]
 
 
-def expand(storage: _Folders, pattern: str) -> list[str]:
+def expand(
+    storage: _Folders, pattern: str, exists: Callable[[str], bool] | None = None
+) -> list[str]:
     """Return the paths that match a pattern, in order. A path without * ? [] is returned as it is.
+
+    `exists` returns whether a path exists; by default it asks the storage, however long that takes.
 
     Raises:
         StoreNotFoundError: no path matches.
         StoreAccessError: a folder cannot be listed.
     """
-    paths = _matches(storage, pattern)
+    paths = _matches(storage, pattern, exists or (lambda path: storage.entry(path) is not None))
     if not paths:
         raise StoreNotFoundError(f"{pattern}: no file or folder matches this pattern")
     return paths
 
 
-def _matches(storage: _Folders, pattern: str) -> list[str]:
+def _matches(storage: _Folders, pattern: str, exists: Callable[[str], bool]) -> list[str]:
     if not is_pattern(pattern):
         return [pattern]
     folder, slash, name = pattern.rstrip("/").rpartition("/")
     paths = []
-    for parent in _matches(storage, folder) if folder else [""]:
+    for parent in _matches(storage, folder, exists) if folder else [""]:
         inside = f"{parent}{slash}"
         if not is_pattern(name):
-            if storage.entry(inside + name) is not None:
+            if exists(inside + name):
                 paths.append(inside + name)
             continue
         names = sorted(entry.name for entry in storage.list(inside or "."))

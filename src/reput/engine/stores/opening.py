@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from os import PathLike, fspath
 from posixpath import dirname, join
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from reput import core, io
-from reput.base import StoreConfig, checked, refuse_unknown
+from reput.base import StoreConfig, checked, late, refuse_unknown
 from reput.core import StoreLog, find_store, log_folder, store_of
 from reput.errors import StoreNotFoundError, UsageError
 from reput.format.file_names import COMMIT_LOG_FOLDER, LOCK_FILE
@@ -25,21 +26,33 @@ if TYPE_CHECKING:
     from reput.engine.writer import WritableStore, WriterOptions
 
 _SEPARATOR = ","
+# Few commands have a limit of time.
+_within = late("reput.engine.stores.limited", "within")
 
 
 def find_stores(
-    paths: Iterable[str | PathLike[str]], options: Mapping[str, str] | None = None
+    paths: Iterable[str | PathLike[str]],
+    options: Mapping[str, str] | None = None,
+    limit_s: float | None = None,
 ) -> list[str]:
     """Return the stores at these paths and patterns, each once, under the first path that leads to it.
 
-    Raises as `find_store` does.
+    With `limit_s`, a path that does not answer within so many seconds counts as a store. Raises as `find_store` does.
     """
     stores: dict[str, str] = {}
     for path in paths:
         storage, pattern = storage_of(path, options, lists_all=False)
-        for found in Location.matches(storage, pattern):
-            store = store_of(log_folder(storage, found))
-            stores.setdefault(Location.canonical(store), store)
+
+        def exists(place: str, storage: Storage = storage) -> bool:
+            return bool(_within()(limit_s, lambda: storage.entry(place) is not None, True))
+
+        def named(place: str, storage: Storage = storage) -> tuple[str, str]:
+            store = store_of(log_folder(storage, place))
+            return Location.canonical(store), store
+
+        for found in Location.matches(storage, pattern, exists):
+            place, store = _within()(limit_s, partial(named, found), (found, found))
+            stores.setdefault(place, store)
     return list(stores.values())
 
 

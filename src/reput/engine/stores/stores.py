@@ -313,7 +313,7 @@ def stores_of(
     # Compare real paths, because two paths may lead to the same store.
     by_place: dict[str, NamedStore] = {}
     for source in sources:
-        for store in _expanded(source, storage_options):
+        for store in _expanded(source, storage_options, limit_s):
             place = within(limit_s, partial(Location.canonical, store.path), store.path)
             by_place.setdefault(place, store)
     names = [store.name for store in by_place.values()]
@@ -325,7 +325,9 @@ def stores_of(
 
 
 def _expanded(
-    path: StorePath | NamedStore, storage_options: Mapping[str, str] | None
+    path: StorePath | NamedStore,
+    storage_options: Mapping[str, str] | None,
+    limit_s: float | None,
 ) -> list[NamedStore]:
     if not isinstance(path, str | PathLike | NamedStore):
         raise UsageError(f"a store must be a path or a NamedStore, not {path!r}")
@@ -333,7 +335,8 @@ def _expanded(
     if not Location.is_pattern(store.path) or store.name != store.path:
         return [store]
     try:
-        paths = find_stores([store.path], store.options.get("storage_options", storage_options))
+        options = store.options.get("storage_options", storage_options)
+        paths = find_stores([store.path], options, limit_s)
     except StoreError:  # The operation will report the error.
         return [store]
     return [replace(store, name=place, path=place) for place in paths]
