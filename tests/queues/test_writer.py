@@ -237,6 +237,7 @@ def test_synced_queues_and_their_units_survive_a_power_cut(tmp_path: Path) -> No
             root / places[0], config, Disk(), {}, extensions=root / places[1]
         )
         grown = writer.append(batch)
+        assert writer.append(batch) == []  # as after a crash
         writer.sync()
         written = [
             files_of(queue_folder(root / name, *queue)) for name in places for queue in queues
@@ -246,8 +247,14 @@ def test_synced_queues_and_their_units_survive_a_power_cut(tmp_path: Path) -> No
     assert all(any(data.strip(b"\0") for data in files.values()) for files in written)
     there = [files_of(queue_folder(root / name, *queue)) for name in places for queue in queues]
     assert there == written
-    units = encode_unit(ExtensionUnit(0, 0, b"")) * 2
-    assert [*there[2].values()] == [*there[3].values()] == [units.ljust(1024, b"\0")]
+    unit = encode_unit(ExtensionUnit(0, 0, b""))
+    for number in range(2):
+        (entries,), (units,) = there[number].values(), there[2 + number].values()
+        assert units == (2 * unit).ljust(1024, b"\0")
+        first, second = (
+            ENTRY.pack(10 * (number + 2 * n), 10, address_of(n * len(unit))) for n in range(2)
+        )
+        assert entries == (first + second).ljust(80, b"\0")
 
 
 @pytest.mark.parametrize("number", [1, 5])
