@@ -7,12 +7,15 @@ from random import Random
 
 import pytest
 
+from reput.core import CommitLogFile
 from reput.engine.check.repairing.places import Attempt, RepairPlaces
 from reput.engine.rebuild.commit import FolderTarget, RebuildCommit, swap_in
 from reput.engine.rebuild.staging import STAGING_FOLDER, Staging
 from reput.engine.writer.expiry import ExpiryReport, carry_out
 from reput.engine.writer.put.log_files import LogFiles
+from reput.engine.writer.recovery.log import truncate_log
 from reput.engine.writer.recovery.recovery_point import delete_recovery_point
+from reput.engine.writer.recovery.report import RecoveryReport
 from reput.errors import UsageError
 from reput.format.checkpoint import decode_checkpoint
 from reput.format.file_names import RECOVERY_POINT_FILE, RESTORING_FOLDER
@@ -92,6 +95,19 @@ def test_the_name_of_each_log_file(root: Path) -> None:
         files.roll()
         files.close()
     assert sorted(tree(root)) == [f"{start:020d}" for start in (0, 8192)]
+
+
+def test_files_after_the_end_of_the_log_do_not_come_back(root: Path) -> None:
+    names = [f"{start:020d}" for start in (0, 100, 200)]
+    for name in names:
+        (root / name).write_bytes(b"x" * 100)
+    files = [CommitLogFile(int(name), 100, str(root / name)) for name in names]
+    report = RecoveryReport(is_clean=False)
+    with cut_after(root):
+        truncate_log(files, 40, Disk(), report)
+    assert tree(root) == {names[0]: (b"x" * 40).ljust(100, b"\0")}
+    assert report.deleted_files == [str(root / name) for name in (names[2], names[1])]
+    assert (report.log_end, report.truncated_bytes) == (40, 60)
 
 
 def test_a_recovery_point_that_is_deleted_does_not_come_back(root: Path) -> None:
