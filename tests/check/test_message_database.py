@@ -109,3 +109,13 @@ def test_a_quick_check_names_the_items_of_the_database_that_it_did_not_read(
     assert ", keys in RocksDB)" in reput.check(store, quick=True).verdict
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     assert ", the message database)" in reput.check(store, quick=True).verdict
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_a_check_names_timers_that_the_store_has_nowhere(tmp_path: Path, is_quick: bool) -> None:
+    store = extracted("timer54", tmp_path)
+    assert reput.check(store).verdict == "valid"
+    shutil.rmtree(store / DATABASE)
+    (store / "config" / "timercheck").unlink()
+    verdict = reput.check(store, quick=is_quick).verdict
+    assert "timers, which are neither in a timer log nor in RocksDB" in verdict

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reput import Message, open_store
+from reput import Message, check, open_store
 from reput.base.findings import Finding, Kind, Severity
 from reput.engine.check.run import check_store
 from tests.golden.sparse import copy_store
@@ -148,3 +148,9 @@ def test_a_quick_check_notices_lost_queues_of_further_topics(
     findings = list(check_store(store, quick=True))
     assert {str(finding.kind) for finding in findings} == {"missing_queue"}
     assert {Path(finding.file).parent.name for finding in findings} == set(names)
+
+
+def test_a_quick_check_names_the_slots_of_a_timer_wheel(
+    golden: Callable[[str], GoldenStore],
+) -> None:
+    assert "the slots of the timer wheel" in check(golden("five_timer").path, quick=True).verdict

@@ -44,7 +44,7 @@ class CheckReport(FindingsReport):
         store: The path of the store.
         findings: All findings. Identical findings of one file are joined to one finding with a count.
         is_quick: Whether only names, sizes, headers, ends and samples were checked.
-        unread: What a quick check did not read; None for a full check.
+        unread: What a quick check did not read, or what a full check missed; None for a full check that missed nothing.
     """
 
     store: str
@@ -67,7 +67,8 @@ class CheckReport(FindingsReport):
         if self.severity is Severity.WARNING:
             return "warnings, but no damage"
         if not self.is_quick:
-            return "valid"
+            missed = "" if self.unread is None else f"; not seen: {', '.join(self.unread.parts)}"
+            return f"valid{missed}"
         unread = "" if self.unread is None else f"; not read: {self.unread}"
         return f"nothing found (only names, sizes, headers, ends and samples were checked{unread})"
 

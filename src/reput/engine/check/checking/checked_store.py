@@ -91,7 +91,7 @@ class CheckedStore:
     ends          the ends of the log for readers and a rebuild; they differ if the last record is incomplete
     last_file     number of the file that contains the end
     broker_start  physical offset at which a broker that starts now begins to check records
-    unread        what a quick check did not read
+    unread        what the check did not read
     """
 
     path: Path

@@ -72,7 +72,8 @@ def message_databases(store: CheckedStore, *, quick: bool) -> Iterator[Finding]:
                 yield from _cut_manifest(folder, kind)
                 if KEYS in contents and not quick:
                     yield from _compare(store, folder, database)
-            store.unread.parts += [f"{name} in RocksDB" for name in contents]
+            if quick:
+                store.unread.parts += [f"{name} in RocksDB" for name in contents]
         except FormatError as error:
             raise_if_refused(error)
             yield Finding(kind, folder, f"cannot be read: {error}", cost=_LOST[kind])
@@ -80,13 +81,16 @@ def message_databases(store: CheckedStore, *, quick: bool) -> Iterator[Finding]:
             store.unread.parts.append("the message database")
             if not quick:
                 yield Finding(Kind.INDEX_DATABASE, folder, f"cannot be read: {error}")
-    sign = _sign_of_database(store)
-    if sign and not store.facts.message_databases:
+    if store.facts.message_databases:
+        return
+    if sign := _sign_of_database(store):
         yield Finding(
             Kind.MESSAGE_DATABASE, str(store.path / MESSAGE_DATABASE_FOLDERS[0]),
             f"the database is missing, but {sign}", cost=_LOST[Kind.MESSAGE_DATABASE],
             at_next_start="creates an empty database",
         )  # fmt: skip
+    elif store.facts.has_topic(TIMER_TOPIC) and not _has_timer_log(store):
+        store.unread.parts.append("timers, which are neither in a timer log nor in RocksDB")
 
 
 def _kind_of(store: CheckedStore) -> Kind:

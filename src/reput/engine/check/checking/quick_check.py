@@ -310,6 +310,8 @@ def _timers(store: CheckedStore) -> Iterator[Finding]:
     is_lost = not wheel.exists() or not wheel.stat().st_size
     if is_lost:
         yield from TimerWheel(store.path).findings
+    else:
+        store.unread.parts.append("the slots of the timer wheel")
     yield from check_timer_files(str(store.path), LOCAL, store.begin)
 
 
