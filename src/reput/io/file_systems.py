@@ -14,8 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.fs
 
-from reput import errors
 from reput.base import Closing, first_line
+from reput.errors import (
+    StoreAccessError,
+    StoreChangedError,
+    StoreNotFoundError,
+    StoreUnreachableError,
+    UsageError,
+)
 from reput.io.deadlines import CONNECT_S, OF_CACHES, POLICY, Deadlines, within
 from reput.io.reader import RangeReader
 
@@ -76,7 +82,7 @@ def _limits(options: Mapping[str, str]) -> Deadlines:
     try:
         timeout_s = float(options.get("s3.request_timeout", 0))
     except ValueError as error:
-        raise errors.UsageError(f"s3 options: request_timeout: {error}") from None
+        raise UsageError(f"s3 options: request_timeout: {error}") from None
     return Deadlines(max(POLICY.metadata, timeout_s), max(POLICY.data, timeout_s))
 
 
@@ -114,7 +120,7 @@ def _s3(options: dict[str, str]) -> pa.fs.FileSystem:
         }
         return pa.fs.S3FileSystem(**{"connect_timeout": CONNECT_S, **arguments})
     except (TypeError, ValueError) as error:
-        raise errors.UsageError(f"s3 options: {error}") from None
+        raise UsageError(f"s3 options: {error}") from None
 
 
 def _fsspec(
@@ -123,14 +129,14 @@ def _fsspec(
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise errors.UsageError(
+        raise UsageError(
             f"{url}: pyarrow does not support {scheme}://; pip install fsspec, and its package for this scheme"
         ) from None
     try:
         with _explained(url):
             system, path = url_to_fs(url, **options)
     except (ImportError, ValueError) as error:
-        raise errors.UsageError(f"{url}: {error}") from None
+        raise UsageError(f"{url}: {error}") from None
     arrow = pa.fs.PyFileSystem(pa.fs.FSSpecHandler(system))
     return FileSystem(arrow, f"{scheme}://", limits), path
 
@@ -170,7 +176,7 @@ class RemoteReader(Closing):
             with _explained(self._name):
                 data = self._read_at(len(view) - done, position + done)
             if not data:
-                raise errors.StoreChangedError(
+                raise StoreChangedError(
                     f"{self._name}: ends at {position + done}, but was longer when the job began"
                 )
             view[done : done + len(data)] = data
@@ -204,13 +210,11 @@ def _explained(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise errors.StoreNotFoundError(f"{path}: no longer exists") from None
+        raise StoreNotFoundError(f"{path}: no longer exists") from None
     except (OSError, pa.ArrowException) as error:
-        if isinstance(error, errors.StoreAccessError):
+        if isinstance(error, StoreAccessError):
             raise
         # Use only the first line of an error. Later lines contain the response body.
         reason = first_line(error)
-        kind = (
-            errors.StoreUnreachableError if _TRANSIENT.search(reason) else errors.StoreAccessError
-        )
+        kind = StoreUnreachableError if _TRANSIENT.search(reason) else StoreAccessError
         raise kind(f"{path}: cannot be read: {reason}") from error

@@ -9,7 +9,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from reput import errors
+from reput.errors import (
+    ObjectConflictError,
+    StoreLockedError,
+    StoreNotFoundError,
+    StoreUnreachableError,
+    explained,
+)
 from reput.io.deadlines import POLICY
 from reput.io.lock import locked
 from reput.io.object_store import ObjectInfo, StoredObject, check_name, check_readable, check_size
@@ -39,7 +45,7 @@ class ObjectFolder:
         # All conditional writes take this lock, so none can come between the test and the write.
         with self._locked():
             if path.exists():
-                raise errors.ObjectConflictError(f"{path}: exists already")
+                raise ObjectConflictError(f"{path}: exists already")
             self._write(path, [data])
         return _version_of(data)
 
@@ -48,14 +54,14 @@ class ObjectFolder:
         check_size(name, data)
         with self._locked():
             if not path.exists() or self.get(name).version != version:
-                raise errors.ObjectConflictError(f"{path}: was replaced or deleted meanwhile")
+                raise ObjectConflictError(f"{path}: was replaced or deleted meanwhile")
             self._write(path, [data])
         return _version_of(data)
 
     def upload(self, name: str, chunks: Iterable[bytes]) -> int:
         path = self._path(name)
         if path.exists():
-            raise errors.ObjectConflictError(f"{path}: exists already")
+            raise ObjectConflictError(f"{path}: exists already")
         return self._write(path, chunks)
 
     def _write(self, path: Path, chunks: Iterable[bytes]) -> int:
@@ -90,16 +96,16 @@ class ObjectFolder:
 
     def head(self, name: str) -> ObjectInfo:
         path = self._path(name)
-        with errors.explained(path, "be looked at"):
+        with explained(path, "be looked at"):
             try:
                 status = os.stat(path, follow_symlinks=False)
             except FileNotFoundError:
-                raise errors.StoreNotFoundError(f"{path}: no longer exists") from None
+                raise StoreNotFoundError(f"{path}: no longer exists") from None
         return ObjectInfo(name, status.st_size, status.st_mtime_ns)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         objects = []
-        with errors.explained(self._root, "be read"):
+        with explained(self._root, "be read"):
             for folder, _, files in os.walk(self._root):
                 for file in files:
                     path = Path(folder, file)
@@ -139,9 +145,9 @@ class ObjectFolder:
                 with locked(path, "another process is writing there; run the command again later"):
                     yield
                 return
-            except errors.StoreLockedError as error:
+            except StoreLockedError as error:
                 if time.monotonic() > until:
-                    raise errors.StoreUnreachableError(str(error)) from None
+                    raise StoreUnreachableError(str(error)) from None
             time.sleep(_PAUSE_S)
 
 

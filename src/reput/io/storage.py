@@ -288,7 +288,7 @@ class JoinedStorage:
         return (self.older if self.is_archived(path) else self.newer), path
 
 
-LOCAL = LocalStorage()
+LOCAL: LocalStorage = LocalStorage()
 
 
 def storage_of(

@@ -135,7 +135,7 @@ class BrokerNames(NamedTuple):
     cluster: str | None = None
 
 
-NO_NAMES = BrokerNames()
+NO_NAMES: BrokerNames = BrokerNames()
 
 
 @dataclass(frozen=True)

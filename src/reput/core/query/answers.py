@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from reput import base
-from reput.base import Finding, counted, late
+from reput.base import Finding, counted, late, table_of, time_of
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.record import LocatedRecord
 from reput.core.query.evidence import Coverage, Evidence, Question
@@ -75,12 +74,10 @@ class QueryResult:
             [getattr(message, name) for name in names] for message in self.messages[:_MOST_ROWS]
         ]
         for row in rows:
-            row[4] = base.time_of(row[4])
+            row[4] = time_of(row[4])
         coverage = "all could be read" if self.is_complete else "not all could be read"
         more = "" if self.cursor is None else ", and there are more"
-        return base.table_of(
-            f"{counted(len(self.messages), 'message')}{more}; {coverage}", names, rows
-        )
+        return table_of(f"{counted(len(self.messages), 'message')}{more}; {coverage}", names, rows)
 
 
 class RecordProgress(NamedTuple):

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from reput import io
 from reput.base import Finding, late
 from reput.core.log.sources import LogListing, StoreLog, ledger_folders, log_folders
 from reput.core.queues.forms import ROCKSDB, QueueForm, queue_form, queue_forms
@@ -34,7 +33,8 @@ from reput.format.file_names import (
 from reput.io import LOCAL, Storage
 
 _DATABASE_FOLDERS = (QUEUE_DATABASE_FOLDER, CONSUME_QUEUE_FOLDER)
-# Only a store without any queue needs it.
+# Only checks and writers ask who owns a store; only a store without any queue needs the second.
+_is_locked = late("reput.io", "is_locked")
 _stated_database = late("reput.engine.writer.survey", "stated_database")
 
 
@@ -156,7 +156,7 @@ class StoreFacts:
     @cached_property
     def is_live(self) -> bool:
         """Return whether a process of this machine, such as a broker, owns the store."""
-        return self.storage.is_local and io.is_locked(Path(self.path, LOCK_FILE))
+        return self.storage.is_local and bool(_is_locked()(Path(self.path, LOCK_FILE)))
 
     def begin_now(self) -> int:
         """Return the offset in the name of the log's first file, listed anew; 0 if there is none.

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from reput import io
 from reput.base import late
 from reput.core.queues.kinds import is_database
 from reput.errors import MissingExtraError, StoreError
@@ -29,6 +28,7 @@ _archived_batch_topics = late("reput.wings.archive.log_files", "archived_batch_t
 # Only stores with such files, or with such databases, load these.
 _parse_java_json = late("reput.format.untrusted_json", "parse_java_json")
 _most_json_bytes = late("reput.format.untrusted_json", "MOST_JSON_BYTES")
+_rocks_folder = late("reput.io", "RocksFolder")
 _decode_settings = late("reput.format.rocksdb_config", "decode_settings")
 _places_of_settings = late("reput.format.rocksdb_config", "SETTINGS")
 
@@ -96,7 +96,7 @@ def settings_in_rocksdb(
 def _in_database(folder: str, family: str, prefix: bytes) -> dict[str, dict[str, Any]]:
     decode = _decode_settings()
     try:
-        with io.RocksFolder(folder, (family,)) as database:
+        with _rocks_folder()(folder, (family,)) as database:
             items = [decode(*item, prefix) for item in database.family_items(family)]
     except (MissingExtraError, StoreError):  # An unreadable database counts as missing.
         return {}

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
+from typing import TypeAlias
 
 from reput import core
 from reput.base import Finding, StoreConfig
@@ -31,7 +32,7 @@ class MarkerInspection:
     findings: list[Finding] = field(default_factory=list)
 
 
-Inspection = (
+Inspection: TypeAlias = (
     StoreInspection
     | queue_inspection.BatchQueueInspection
     | CommitLogInspection
