@@ -143,7 +143,7 @@ class Change(NamedTuple):
         module: One of `MODULES`.
         place: The function.
         before, after: The changed text.
-        number: Tells equal changes of one function apart.
+        number: Distinguishes equal changes of one function.
         lines: The lines of the statement, from 1.
     """
 

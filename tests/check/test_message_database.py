@@ -1,4 +1,4 @@
-"""The database of timers, transactions and keys (5.4): quick checks, too, find lost, cut and longer files."""
+"""The database of timers, transactions and keys (5.4): quick checks also find lost, cut and longer files."""
 
 import shutil
 import sys

@@ -21,7 +21,7 @@ Golden = Callable[[str], GoldenStore]
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Yield all commands, those of groups included."""
+    """Yield all commands, also of groups."""
     context = click.Context(cli)
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)

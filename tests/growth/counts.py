@@ -107,7 +107,7 @@ def count(
     Args:
         operation: What to measure. It may add to the counts.
         memory: Count only memory.
-        threads: Count other threads, too. Lines count in those that the operation starts.
+        threads: Also count other threads. Lines count in threads that the operation starts.
     """
     counts = Counts()
     if memory:

@@ -41,7 +41,7 @@ def native(words: RawEntries) -> list[int]:
 
 
 def lost_by_walking(chains: Chains, last: int) -> set[int]:
-    """Return items that a walk from their slot misses, or whose offset is not between those of their neighbours."""
+    """Return items that walks from slots miss, or whose offset is not between the offsets of their neighbours."""
     slots = native(chains.slots)
     items = [native(row) for row in chains.items]
     offsets = [(row[1] << 32) | (row[2] & 0xFFFFFFFF) for row in items]

@@ -124,7 +124,7 @@ def words(*values: int) -> Any:
 
 @given(st.data())
 def test_answers_are_the_compiled_ones(uncompiled: Ask, data: st.DataObject) -> None:
-    """Kernels that take integers, on any bytes. Those that take columns are compared with oracles, in both forms."""
+    """Kernels that take integers, on any bytes. Kernels of columns are compared with oracles, in both forms."""
     text = data.draw(texts)
     start = data.draw(st.integers(0, len(text)))
     stop = data.draw(st.integers(start, len(text)))

@@ -91,7 +91,10 @@ def test_killed_and_run_again(golden: Golden, tmp_path: Path, layout: str, momen
     source, store, out = golden("orders"), tmp_path / "store", tmp_path / "out"
     schema = tmp_path / "schema.json"
     schema.write_text('{"order": "string", "amount": "string"}')
-    for end in (1_000_000, 2_200_000):  # kill the first export, then one that continues the table
+    for end in (
+        1_000_000,
+        2_200_000,
+    ):  # kill the first export, then a second export, which continues the table
         grow_to(source.path, store, end)
         killed_at(moment, store, out, layout, schema)
         if moment in ("committed", "finished") and layout != "parquet":

@@ -20,7 +20,7 @@ from tests.oracle.forge import RecordFields, forge_log, write_store
 
 
 def _check(path: Path, few: int, together: int = 8) -> int:
-    """Compare all lines with those of single messages, and return their number.
+    """Compare all lines with the lines of single messages, and return their number.
 
     Each way opens the store itself, so that it must find the end of the log without the other's help.
     """

@@ -127,7 +127,7 @@ def test_which_kind_to_write_is_asked_everywhere(store: Path, tmp_path: Path) ->
 
 
 def test_topics_stay_in_the_kinds_that_have_them(store: Path) -> None:
-    """With rocksdbCQSelectiveDoubleWriteEnable, only Lite topics are in RocksDB, too."""
+    """With rocksdbCQSelectiveDoubleWriteEnable, only Lite topics are also in RocksDB."""
     delete_queues(store, "A", "B")
     assert topics_in_rocksdb(store) == {"Lite"}
     assert kinds(checked(store)) == kinds(checked(store, quick=True)) == set()

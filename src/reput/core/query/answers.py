@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from reput.base import Finding, counted, late, table_of, time_of
+from reput.base import Finding, counted, late
 from reput.core.log.offset_range import OffsetRange
 from reput.core.log.record import LocatedRecord
 from reput.core.query.evidence import Coverage, Evidence, Question
@@ -19,6 +19,8 @@ from reput.format.message_id import decode_offset_id
 
 # A notebook shows this many messages of an answer.
 _MOST_ROWS = 20
+# Only notebooks show answers as HTML.
+_table_of, _time_of = late("reput.base", "table_of"), late("reput.base", "time_of")
 # Few answers are printed.
 _answer_lines = late("reput.engine.messages.message_text", "answer_lines")
 
@@ -74,10 +76,11 @@ class QueryResult:
             [getattr(message, name) for name in names] for message in self.messages[:_MOST_ROWS]
         ]
         for row in rows:
-            row[4] = time_of(row[4])
+            row[4] = _time_of()(row[4])
         coverage = "all could be read" if self.is_complete else "not all could be read"
         more = "" if self.cursor is None else ", and there are more"
-        return table_of(f"{counted(len(self.messages), 'message')}{more}; {coverage}", names, rows)
+        caption = f"{counted(len(self.messages), 'message')}{more}; {coverage}"
+        return str(_table_of()(caption, names, rows))
 
 
 class RecordProgress(NamedTuple):
