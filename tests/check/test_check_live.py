@@ -12,6 +12,7 @@ from reput.core.index import trust
 from reput.core.index.reader import IndexFileReader
 from reput.core.log.reader import CommitLogReader
 from reput.engine.check.checking import full_check, log_check, queue_table
+from reput.engine.check.checking.listings import list_queue
 from reput.engine.check.run import check_store
 from reput.errors import FormatError, StoreAccessError
 from reput.io.lock import locked
@@ -45,6 +46,25 @@ def test_messages_that_expire_during_a_check_are_no_finding(tmp_path: Path, quic
             inspected = reput.inspect(path).as_dict()["findings"]
             assert [one for one in inspected if one["severity"] != "info"] == []
     assert checks == [[Kind.STORE_IN_USE]] * len(checks)
+
+
+def test_files_that_expire_while_they_are_listed_leave_no_hole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / f"{start:020}" for start in (0, 200, 400)]
+    for path in paths:
+        path.write_bytes(bytes(200))
+    lstat = Path.lstat
+
+    def expiring(path: Path) -> os.stat_result:
+        if path == paths[1]:
+            for expired in paths[:2]:
+                expired.unlink()
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", expiring)
+    listed = list_queue(str(tmp_path), 10, is_live=True)
+    assert [file[0] for file in listed.places.files] == [20]
 
 
 def test_a_queue_file_that_expires_after_it_is_listed_is_no_finding(

@@ -22,7 +22,7 @@ _ID = "7f000001000078bf00000000004c4b40"
         ("a,b", ("a,b", "a", "b")),
         ('"order-1"', ('"order-1"', "order-1")),
         ("msgId: ABC keys=order-1", ("ABC", "order-1")),
-        (_ID, (_ID, _ID.upper())),
+        (_ID, (_ID,)),
         (f"order-1 {_ID.upper()}", ("order-1", _ID.upper())),
         ("order-1 a-very-long-k…", ("order-1",)),
         ("…", ("…",)),

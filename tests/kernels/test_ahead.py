@@ -11,6 +11,7 @@ import pytest
 
 from reput.kernels.ahead import plan
 from reput.kernels.llvm import INTERPRETED
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 MODULES = (
@@ -84,6 +85,7 @@ def test_ctrl_c_ends_the_compilation(tmp_path: Path) -> None:
     ) as process:  # fmt: skip
         assert process.stdout is not None
         kernels = int(process.stdout.readline())
+        wait_for(lambda: any(cache.rglob("*.nbi")), process)
         # A terminal sends the signal to all processes of the command.
         os.killpg(process.pid, signal.SIGINT)
         output, errors = process.communicate()

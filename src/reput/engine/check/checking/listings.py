@@ -41,14 +41,15 @@ def list_queue(folder: str, queue_entries: int, is_live: bool) -> ListedQueue:
     Raises OSError, FileNotFoundError too if a queue that is not live loses a file meanwhile.
     """
     whole, findings = queue_entries * ENTRY_BYTES, list[Finding]()
-    files = []
+    files: list[tuple[int, int, str]] = []
     paths = sorted(Path(folder).iterdir())
     for path in paths:
         start = parse_offset_file_name(path.name)
         try:
             status = path.lstat()
         except FileNotFoundError:
-            if is_live:  # The file has expired since it was listed.
+            if is_live:  # The file has expired since it was listed, and so have those before it.
+                files.clear()
                 continue
             raise
         if start is None or not S_ISREG(status.st_mode):
