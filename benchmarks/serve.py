@@ -163,7 +163,7 @@ def _echo_rate(frames: list[bytes], in_flight: int) -> float:
 
 
 def _ratio(kind: str, frames: list[bytes], in_flight: int, per_core_second: float) -> Figure:
-    """Compare the requests per second of processor time with those of an echo server in the same run."""
+    """Compare the requests per second of processor time with an echo server in the same run."""
     if kind not in _echoed:
         with _echo() as (port, process):
             count = _ECHOED[kind]

@@ -11,6 +11,7 @@ import pytest
 import reput
 from reput.base.config import StoreConfig
 from reput.cli.main import FOUND
+from reput.core.query.answers import QueryResult
 from reput.engine.check.run import check_store
 from reput.engine.writer import file_sizes
 from reput.engine.writer.put.message import Message
@@ -92,6 +93,19 @@ def _decoded(start: int, data: bytes) -> Iterator[MessageExt]:
         yield decode(data, record.physical_offset - start)
 
 
+def assert_answers(opened: reput.MessageStore, path: Path, key: str) -> QueryResult:
+    """Compare the answer for a key with all messages of the log."""
+    result = opened.query("T", key)
+    expected = [
+        message.physical_offset
+        for message in all_messages(path)
+        if message.topic == "T" and key in message.keys and message.sys_flag & 12 != 12
+    ]
+    assert [message.physical_offset for message in result.messages] == expected[::-1]
+    assert result.coverage.problems == ()
+    return result
+
+
 def test_a_store_of_5_5_has_the_items_of_the_oracle(store: Path) -> None:
     assert len(index_of(store)) > 1
     assert index_of(store) == expected_index(store, 0) != expected_index(store, None)
@@ -140,14 +154,7 @@ def test_items_for_tags_stay_valid_after_a_roll_back(rolled_back: Path) -> None:
     before = index_of(rolled_back)
     with reput.open_store(rolled_back) as opened:
         for key in ("k1", "k5", "none"):
-            result = opened.query("T", key)
-            expected = [
-                one.physical_offset
-                for one in all_messages(rolled_back)
-                if one.topic == "T" and key in one.keys and one.sys_flag & 12 != 12
-            ]
-            assert [one.physical_offset for one in result.messages] == expected[::-1]
-            assert result.coverage.problems == ()
+            assert_answers(opened, rolled_back, key)
     (rolled_back / "abort").touch()
     put(rolled_back, None, random_messages(4, 50))
     assert list(check_store(rolled_back)) == []
@@ -194,14 +201,7 @@ def test_the_index_is_trusted(name: str, request: pytest.FixtureRequest) -> None
     path: Path = request.getfixturevalue(name)
     with reput.open_store(path) as opened:
         for key in ("k1", "k5", "none"):
-            result = opened.query("T", key)
-            expected = [
-                one.physical_offset
-                for one in all_messages(path)
-                if one.topic == "T" and key in one.keys and one.sys_flag & 12 != 12
-            ]
-            assert [one.physical_offset for one in result.messages] == expected[::-1]
-            assert result.coverage.problems == ()
+            result = assert_answers(opened, path, key)
             indexed = sum(part.size_bytes for part in result.coverage.indexed)
             assert indexed > result.coverage.log.size_bytes * 3 // 4
 

@@ -296,7 +296,7 @@ def all_formats(
     Args:
         machine: The form with objects that the command prints.
         text: The help text.
-        native: Those of the four forms that the command prints itself, besides text and `machine`.
+        native: The forms that the command prints itself, besides text and `machine`.
         further: Further forms.
         row: See `run_as`.
     """

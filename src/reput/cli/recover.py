@@ -84,7 +84,7 @@ def _rows(store: str, report: RecoveryReport) -> Iterator[tuple[str, str]]:
     end = report.log_end
     read = _from("read", report.checked_from, end, "nothing read")
     yield "CommitLog", f"{report.log_begin:,} to {end:,}, {read}"
-    # The comparison of the indexes also reads records, and reports those that it cannot read.
+    # The comparison of the indexes also reads records, and reports each unreadable one.
     unread_bytes = min(report.checked_from, report.compared_from, end) - report.log_begin
     if unread_bytes > 0:
         command = f"reput check {shlex.quote(store)}"

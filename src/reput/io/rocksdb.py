@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from typing import Any
 
 from reput.base import Closing, require
 from reput.errors import FormatError, ReputError, explained
+from reput.format.file_names import DATABASE_SIGN
+from reput.io.reader import FileReader
 
 _READ_AHEAD_BYTES = 2 << 20
 LIBRARY_SETTINGS = "rocksdict-config.json"
@@ -23,6 +26,12 @@ LIBRARY_SETTINGS = "rocksdict-config.json"
 _MOST_AT_ONCE = 256
 # A running broker may delete files after they were linked, so that opening fails. Opening is then repeated.
 _ATTEMPTS = 3
+# The log format of RocksDB (`db/log_format.h`): checksum, length and kind of a part of a record, in blocks of 32 KiB.
+# Parts of a recycled file also have the number of the file.
+_HEAD, _BLOCK_BYTES = struct.Struct("<4xHB"), 32 << 10
+_WHOLE, _LAST, _RECYCLED, _RECYCLED_LAST = 1, 4, 5, 8
+_RECYCLED_HEAD_BYTES = 11
+_MOST_NAME_BYTES = 64
 
 
 class FolderView:
@@ -104,6 +113,25 @@ class RocksFolder(Closing):
                 self._view.close()
                 if attempt == _ATTEMPTS - 1:
                     raise self._broken(error) from None
+
+    def cut_manifest(self) -> str:
+        """Return the name of the database's manifest if its last record is incomplete, else an empty text.
+
+        RocksDB syncs each record when it writes it. Raises StoreAccessError, StoreNotFoundError.
+        """
+        sign = FileReader.content_of(os.path.join(self.folder, DATABASE_SIGN), _MOST_NAME_BYTES)
+        name = sign.decode("latin-1").rstrip("\n")
+        with FileReader(os.path.join(self.folder, os.path.basename(name))) as reader:
+            block_start = max(reader.size - 1, 0) // _BLOCK_BYTES * _BLOCK_BYTES
+            block = reader.read(block_start, reader.size - block_start)
+        at, part = 0, _WHOLE
+        while at + _HEAD.size <= len(block):
+            length, part = _HEAD.unpack_from(block, at)
+            at += (_HEAD.size if part < _RECYCLED else _RECYCLED_HEAD_BYTES) + length
+        # The last bytes of a block have no room for a head.
+        has_rest = at < len(block) and len(block) > _BLOCK_BYTES - _HEAD.size
+        ends = part in (_WHOLE, _LAST, _RECYCLED, _RECYCLED_LAST)
+        return "" if ends and (at == len(block) or has_rest) else name
 
     def family_items(
         self, family: str, first: bytes | None = None

@@ -173,7 +173,7 @@ class _Collected:
     def add(self, batch: DispatchBatch, offsets: Offsets | None, *, is_whole: bool) -> None:
         """Take a batch whose records begin at `offsets`, or where they state.
 
-        `is_whole` states whether there is no damage between the previous batch and this one.
+        `is_whole` states that no damage lies between the previous batch and this one.
         """
         if not len(batch):
             return

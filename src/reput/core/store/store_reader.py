@@ -134,7 +134,7 @@ class StoreReader(Closing):
         self.known_ranges = KnownRanges(self.commit_log)
         self._log_queues = LogQueues(self.commit_log, self.known_ranges)
         self.log_topics = LogTopics(self.commit_log, self.known_ranges)
-        # The topics of the log and those with queues, as last read, and both sorted.
+        # The topics of the log and the topics with queues, as last read, and both sorted.
         self._named: tuple[frozenset[str], list[str], list[str]] = frozenset(), [], []
         queues = storage, indexes
         if not _is_folder(storage, os.path.join(indexes, CONSUME_QUEUE_FOLDER)):

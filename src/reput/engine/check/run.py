@@ -53,8 +53,8 @@ def check_store(
         quick: Whether to examine only names, sizes, headers, ends and samples.
         runner: Runs the tasks; by default this process does, one after the other.
         progress: Called with the phases index, queues and log.
-        on_unread: Called at the end of a quick check with what it did not read. Also called at the end of a full check
-            that misses a part, such as timers that the store has nowhere.
+        on_unread: Called with an `Unread` at the end of a quick check, and of a full check that misses a part, such as
+            timers that the store has nowhere.
 
     Yields:
         Findings, in this order: about names and sizes, IndexFiles, queues, log files, and the store as a whole.

@@ -55,11 +55,10 @@ def verify_erasure(
     if store is not None and not problems:
         with MessageStore(store, storage_options=storage_options) as opened:
             begin = opened.begin_offset()
-            present = [one for one in erasure.records if one.physical_offset >= begin]
+            present = [erased for erased in erasure.records if erased.physical_offset >= begin]
             expired = len(erasure.records) - len(present)
-            found = list(_problems(opened, present))
-            tombstones = len(present) - len(found)
-            problems += found
+            problems = list(_problems(opened, present))
+            tombstones = len(present) - len(problems)
     return VerifyErasureReport(
         path, None if store is None else fspath(store), erasure.id, erasure.erased_at, erasure.by,
         erasure.reason, erasure.source, len(erasure.records), len(erasure.files), _signed_by(signature),

@@ -64,7 +64,8 @@ class SurveyReport(FindingsReport):
         files: The age of the last proof of each file, the oldest first; empty if no scrub has read the store.
         metrics: The figures of the whole store by the names of their metrics.
         unknown: The reason why a figure is unknown, by the name of its metric.
-        unread: What the quick check did not read: bytes of the log, queue entries, and index items.
+        unread: What the quick check did not read: bytes of the log, queue entries, index items, units of the timer log,
+            and a list of the names of further parts.
     """
 
     findings: tuple[Finding, ...]
@@ -80,7 +81,7 @@ class SurveyReport(FindingsReport):
     files: tuple[FileProof, ...] = ()
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
-    unread: Mapping[str, int] = field(default_factory=dict)
+    unread: Mapping[str, int | list[str]] = field(default_factory=dict)
 
     @property
     def headline(self) -> str:

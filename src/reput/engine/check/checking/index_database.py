@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import struct
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -16,7 +14,6 @@ from reput.errors import FormatError, MissingExtraError, raise_if_refused
 from reput.format.file_names import (
     CONFIG_FOLDER,
     CONSUME_QUEUE_FOLDER,
-    DATABASE_SIGN,
     MESSAGE_DATABASE_FOLDERS,
     TIMER_CHECK_FILE,
     TIMER_LOG_FOLDER,
@@ -24,7 +21,7 @@ from reput.format.file_names import (
 )
 from reput.format.properties import ROCKSDB_HALF_TOPIC, TIMER_TOPIC
 from reput.format.rocksdb_index import INDEX_FAMILY, item_offset
-from reput.io import LOCAL, FileReader
+from reput.io import LOCAL
 
 _COST = "a broker does not find these messages by their keys; reput scans the log"
 _AT_START = "indexes only messages after the last entry"
@@ -32,12 +29,6 @@ _LOST = {
     Kind.MESSAGE_DATABASE: "waiting timer messages may not be delivered, and open transactions not be ended",
     Kind.INDEX_DATABASE: _COST,
 }
-# The log format of RocksDB: checksum, length and kind of a part of a record. Parts of a recycled file also have the
-# number of the file.
-_HEAD, _BLOCK_BYTES = struct.Struct("<4xHB"), 32 << 10
-_WHOLE, _LAST, _RECYCLED, _RECYCLED_LAST = 1, 4, 5, 8
-_RECYCLED_HEAD_BYTES = 11
-_MOST_NAME_BYTES = 64
 
 
 def has_key_database(store: CheckedStore) -> bool:
@@ -45,7 +36,7 @@ def has_key_database(store: CheckedStore) -> bool:
     for folder in store.facts.message_databases:
         try:
             with MessageDatabase(folder) as database:
-                if "keys" in database.contents():
+                if KEYS in database.contents():
                     return True
         except (FormatError, MissingExtraError):
             return True
@@ -53,7 +44,7 @@ def has_key_database(store: CheckedStore) -> bool:
 
 
 def message_databases(store: CheckedStore, *, quick: bool) -> Iterator[Finding]:
-    """Yield findings for databases that are lost or cannot be read, and for keys that differ from those of the log.
+    """Yield findings for databases that are lost or cannot be read, and for for keys that are not the keys of the log.
 
     RocksDB itself compares names and sizes of all files with the manifest when it opens a database. A quick check
     compares no key. A running broker changes the files, and its index lags, so nothing is compared.
@@ -69,7 +60,12 @@ def message_databases(store: CheckedStore, *, quick: bool) -> Iterator[Finding]:
         try:
             with MessageDatabase(folder) as database:
                 contents = database.contents()
-                yield from _cut_manifest(folder, kind)
+                # RocksDB opens such a database without the files that the lost records name.
+                if name := database.cut_manifest():
+                    yield Finding(
+                        kind, folder, f"{name} ends inside a record, so files of the database may be ignored",
+                        cost=_LOST[kind], at_next_start="ignores what the manifest no longer names",
+                    )  # fmt: skip
                 if KEYS in contents and not quick:
                     yield from _compare(store, folder, database)
             if quick:
@@ -115,32 +111,8 @@ def _sign_of_database(store: CheckedStore) -> str:
     path = str(store.path)
     has_read_timers = timer_check(path, LOCAL)[1] == 0 and timer_queue_offset(path, LOCAL) > 0
     if has_read_timers and not _has_timer_log(store):
-        return f"{CONFIG_FOLDER}/{TIMER_CHECK_FILE} tells of timers, and no timer log has them"
+        return f"{CONFIG_FOLDER}/{TIMER_CHECK_FILE} shows that there were timers, and no timer log has them"
     return ""
-
-
-def _cut_manifest(folder: str, kind: Kind) -> Iterator[Finding]:
-    """Yield a finding if the last record of the database's manifest is incomplete.
-
-    RocksDB opens such a database without the files that the lost records name. It syncs each record when it writes it.
-
-    Source: the log format of RocksDB (`db/log_format.h`). A record has a head of 7 bytes in a block of 32 KiB.
-    """
-    sign = FileReader.content_of(os.path.join(folder, DATABASE_SIGN), _MOST_NAME_BYTES)
-    name = sign.decode("latin-1").rstrip("\n")
-    with FileReader(os.path.join(folder, os.path.basename(name))) as reader:
-        block_start = max(reader.size - 1, 0) // _BLOCK_BYTES * _BLOCK_BYTES
-        block = reader.read(block_start, reader.size - block_start)
-    at, part = 0, _WHOLE
-    while at + _HEAD.size <= len(block):
-        length, part = _HEAD.unpack_from(block, at)
-        at += (_HEAD.size if part < _RECYCLED else _RECYCLED_HEAD_BYTES) + length
-    is_whole = at == len(block) or (at < len(block) and len(block) > _BLOCK_BYTES - _HEAD.size)
-    if not is_whole or part not in (_WHOLE, _LAST, _RECYCLED, _RECYCLED_LAST):
-        detail = f"{name} ends inside a record, so files of the database may be ignored"
-        yield Finding(
-            kind, folder, detail, cost=_LOST[kind], at_next_start="ignores what the manifest no longer names"
-        )  # fmt: skip
 
 
 def _compare(store: CheckedStore, folder: str, database: MessageDatabase) -> Iterator[Finding]:

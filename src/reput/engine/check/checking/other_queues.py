@@ -264,7 +264,7 @@ def _explain(
     run = messages.compare(compare.NumberedEntries.of(numbered, reader.kind), size_of)
     missing = run.missing
     if len(missing):
-        # If the broker has deleted the message's log file, it may have deleted the entry, too.
+        # If the broker has deleted the message's log file, it may also have deleted the entry.
         missing = missing[expected.offsets[missing] >= store.begin_now()]
     if len(missing):
         yield finding(Kind.MISSING_QUEUE_ENTRY, int(missing[0]), len(missing), "has no entry")

@@ -306,7 +306,7 @@ def _write_checkpoint(plan: Plan, new: Path) -> None:
 
 
 def _last_timestamp(store: Path) -> int:
-    """Return the store timestamp (ms) of the log's last message, or 0 if there are no messages."""
+    """Return the store timestamp (ms) of the log's last message, or 0 for a log without messages."""
     # The last files may have no messages.
     for file in reversed(core.StoreLog(store).list().files):
         times = [

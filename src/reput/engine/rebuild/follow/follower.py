@@ -274,7 +274,7 @@ class Follower:
         return self._log.end_of(checkpoints[-1]) if checkpoints else self._log.begin
 
     def _recover(self, recovery: RecoveryReport, settled: int) -> CutIndexes:
-        """Compare entries with the log: those after the recovery point, and those that a truncation may affect.
+        """Compare with the log the entries after the recovery point, and all entries that a truncation may affect.
 
         Without a clean shutdown, the last entries and files may be incomplete. Then the last indexed message is
         dispatched again, and files that begin after it are created again.
